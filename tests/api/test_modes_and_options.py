@@ -1,7 +1,5 @@
 """Modes and options: which settings they set, what other backends get, and errors for wrong ones."""
 
-import io
-import sys
 import warnings
 
 import pytest
@@ -10,6 +8,8 @@ import torch
 import burnish
 from burnish import events, settings
 from burnish.frontend.modes_and_options import COUNTERPARTS, MODES, NOTHING_TO_DO, OURS, changes, why_nothing
+
+from ..recorded_events import recorded
 
 X = torch.arange(6.0).reshape(2, 3)
 
@@ -87,23 +87,16 @@ def test_max_autotune_measures_choices_that_other_modes_predict(monkeypatch):
     assert (usual, thorough) == ("choose", "choose_thoroughly") and more > seconds
 
 
-class Terminal(io.StringIO):
-    def isatty(self):
-        return True
-
-
-def test_max_autotune_says_on_a_terminal_how_far_it_is(monkeypatch):
+def test_max_autotune_emits_how_far_its_measurements_are():
     model, x = torch.nn.Sequential(*[torch.nn.Linear(8, 8) for _ in range(4)]).eval(), torch.randn(2, 8)
-    shown = {}
+    told = {}
     with torch.no_grad():
-        for mode, stream in (("max-autotune", Terminal()), ("default", Terminal()), ("max-autotune", io.StringIO())):
-            monkeypatch.setattr(sys, "stderr", stream)
+        for mode in ("max-autotune", "default"):
             burnish.reset()
-            burnish.compile(model, mode=mode)(x)
-            shown[mode, stream.isatty()] = stream.getvalue()
-    updates = shown["max-autotune", True].split("\r\x1b[K")
-    assert [line.partition(" ")[2].split()[0] for line in updates[1:-1]] == ["1/4", "2/4", "3/4", "4/4"]
-    assert updates[-1] == "" and shown["default", True] == shown["max-autotune", False] == ""
+            with recorded("kernels.measuring") as measured:
+                burnish.compile(model, mode=mode)(x)
+            told[mode] = [(event.data["done"], event.data["total"]) for event in measured]
+    assert told == {"max-autotune": [(k, 4) for k in range(5)], "default": []}
 
 
 def test_every_option_and_mode_of_the_installed_torch_is_accepted():
