@@ -166,6 +166,14 @@ def test_layout_is_checked_if_the_program_asks_for_it(path):
             graph(torch.randn(3, 4).t())
 
 
+def test_default_range_is_narrowed_by_a_condition_and_then_by_calls(path):
+    def greatest(x):
+        return x * 3 if x.shape[0] == 0 else x[1:].amax(0)
+
+    exported = checked(greatest, rows(6), {"x": {0: B}}, [rows(n) for n in (2, 3, 9)], path)
+    assert [(symbol.name, symbol.least) for symbol in exported.ranges] == [("b", 2)]
+
+
 def test_branches_of_cond_are_named_submodules(path):
     def chosen(x):
         return torch.cond(x.sum() > 0, lambda x: x * 2 + 1, lambda x: x - 1, (x,))

@@ -42,7 +42,7 @@ from ..capture.engine.program_options import Options
 from ..capture.symbolic_sizes.declared_dimensions import DeclaredSize, DeclaredSymbol
 from ..errors import InternalError, UserError
 from ..frontend.marks import is_disabled
-from ..integrations.from_torch_export import callable_of, example_of, is_exported_program
+from ..integrations.from_torch_export import callable_of, class_name_of, example_of, is_exported_program
 from ..report.explain_report import list_operations
 from ..report.text_layout import count, shifted, shorten
 from ..tensors.eager_strides import packed_order
@@ -102,13 +102,15 @@ def exported_program(
     fn: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any] | None, dynamic_shapes: Any = None
 ) -> Exported:
     """See ``export_save_load.export``."""
+    name = None
     if is_exported_program(fn):
+        name = class_name_of(fn)
         if not args and not kwargs:
             args, kwargs, own_shapes = example_of(fn)
             dynamic_shapes = own_shapes if dynamic_shapes is None else dynamic_shapes
         fn = callable_of(fn)
     original, args, kwargs = _checked(fn, args, kwargs)
-    name = getattr(original, "__qualname__", type(original).__qualname__)
+    name = name or getattr(original, "__qualname__", type(original).__qualname__)
     leaves, nesting = pytree.tree_flatten((args, kwargs))
     names = _argument_names(original, args, kwargs)
     inputs = list(_describe(leaves, names))

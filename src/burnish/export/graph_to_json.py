@@ -99,7 +99,7 @@ def _decode_node(
     target = written.get("target")
     if target == "operator.getitem" and (len(args) != 2 or kwargs):  # torch.fx prints it as x[y]
         raise UserError(f"it takes a part of something with {len(args)} arguments, and there are two")
-    if type(target) is str and target in ON_NUMBERS:
+    if op == "call_function" and type(target) is str and target in ON_NUMBERS:
         of_one = target.rpartition(".")[2] in OF_ONE
         if kwargs or len(args) != (1 if of_one else 2) or not all(type(x) in NUMBERS for x in args):
             raise UserError(f"it computes a size by {target}, with other things than {1 if of_one else 2} numbers")

@@ -29,6 +29,15 @@ def callable_of(value: Any) -> Any:
     return value.module() if is_exported_program(value) else value
 
 
+def class_name_of(program: Any) -> str:
+    """Of the module that it was made from, as far as the program knows: its graph module has none to show."""
+    for node in program.graph.nodes:
+        for path, kind in (node.meta.get("nn_module_stack") or {}).values():
+            if not path:
+                return str(getattr(kind, "__qualname__", kind)).rpartition(".")[2]
+    return "ExportedProgram"
+
+
 def example_of(program: Any) -> tuple[tuple[Any, ...], dict[str, Any], Any]:
     """The arguments that a program was exported with, and its sizes as ``dynamic_shapes`` says them."""
     args, kwargs = program.example_inputs

@@ -133,6 +133,10 @@ class Recorder(TorchFunctionMode):
             self.tracer.program_error = error
             raise
         self.seconds += perf_counter() - started
+        if self.tracer.options.exports and torch_call_roles.is_unchanged_by_layout(
+            shown, shown_args, shown_kwargs, result
+        ):
+            result = result.view_as(result)
         self.pending_break = self.pending_break or torch_call_roles.why_not_leaf(self.tracer, result)
         if self.pending_break is None and not (
             type(result) is torch.Tensor

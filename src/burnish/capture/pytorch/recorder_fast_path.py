@@ -162,7 +162,7 @@ def perform(m: Any, shown: LearnedCallForm, function: Any, args: tuple, kwargs: 
     arguments = shown.arguments(function, args, kwargs)
     if arguments is None or not shown.is_recorded or m.region is not None or m.filters or recorder.perform is not None:
         return MISSING
-    if m.unbacked_sizes.has_sizes:
+    if m.unbacked_sizes.has_sizes or m.options.exports:  # `Recorder.call` has an eye on layouts there
         return MISSING
     # Handles are looked up before the call, which evicts all of this from the processor's caches.
     mark, seen = (len(recorder.calls), len(recorder.inputs)), recorder.seen

@@ -327,6 +327,15 @@ def _has_mask(index: Any) -> bool:
     return False
 
 
+def is_unchanged_by_layout(func: Any, args: tuple, kwargs: dict, result: Any) -> bool:
+    """Whether a call has returned its argument because that has the wanted layout already. Another one is copied."""
+    return (
+        type(result) is Tensor
+        and any(value is result for value in args)
+        and (name_of(func) == "contiguous" or kwargs.get("memory_format") is not None)
+    )
+
+
 def only_tensors(result: Any) -> bool:
     """Tensors, None, and containers of them; at least one tensor unless the result is empty."""
     if result is None or isinstance(result, Tensor):
