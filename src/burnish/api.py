@@ -33,7 +33,7 @@ from .frontend.compile_options import options_of
 from .frontend.compiled_module import CompiledModule
 from .frontend.live_programs import forget_all, keep_track, live_segments
 from .integrations import lightning_logging as lightning_logging
-from .report.subscribe_while_enabled import while_wanted
+from .report.subscribe_while_enabled import is_terminal, while_wanted
 
 if TYPE_CHECKING:
     from .report.chrome_trace import Trace
@@ -367,8 +367,7 @@ def _read_events(reader: str, setting: str) -> Callable[[], None]:
 
 
 def _shows_progress(current: settings.Settings) -> bool:
-    stream: Any = sys.stderr  # None in a process without one
-    return current.progress and stream is not None and stream.isatty()
+    return current.progress and is_terminal(sys.stderr)
 
 
 for _setting, _reader in (("show", "show_stages"), ("dump", "dump_stages")):
