@@ -392,16 +392,21 @@ def _name_ranges_in_profiler() -> None:
             if not running:
                 running.append(importlib.import_module("burnish.report.profiler_ranges").start(live_segments))
         except Exception as error:
-            if settings.current().on_error == "raise":
-                raise
-            warn(f"burnish: compiled code has no names in this profile: {type(error).__name__}: {error}")
+            tell(error)
 
     def stop_with_ranges() -> None:
         try:
             while running:
                 running.pop()()
+        except Exception as error:
+            tell(error)
         finally:
             end()
+
+    def tell(error: Exception) -> None:
+        if settings.current().on_error == "raise":
+            raise error
+        warn(f"burnish: compiled code has no names in this profile: {type(error).__name__}: {error}")
 
     for name, made in zip(PROFILER_CALLS, (start_with_ranges, stop_with_ranges), strict=True):
         setattr(torch.autograd.profiler, name, made)
