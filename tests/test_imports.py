@@ -53,3 +53,30 @@ def test_import_loads_few_modules_and_neither_compiler_nor_reports():
     )
     later += ("capture.pytorch.graph_regions.flex_attention",)
     assert not {f"burnish.{module}" for module in later} & {*found}
+
+
+COMPILE = """
+import sys, logging
+if "without" in sys.argv:
+    sys.modules["triton"] = None
+import torch
+import burnish
+before = {"triton", "torch.utils.flop_counter"} & set(sys.modules)
+with torch.no_grad():
+    burnish.compile(torch.nn.Linear(8, 8))(torch.ones(5, 8))
+if "with-report" not in sys.argv:
+    print(sorted({"triton", "torch.utils.flop_counter"} & set(sys.modules) - before))
+else:
+    burnish.reset()
+    with burnish.report(sys.argv[-1]), torch.no_grad():
+        burnish.compile(torch.nn.Linear(8, 8))(torch.ones(5, 8))
+"""
+
+
+def test_compilation_for_the_cpu_imports_no_triton(tmp_path):
+    words = [sys.executable, "-c", COMPILE]
+    found = subprocess.run(words, capture_output=True, text=True, check=True)
+    assert found.stdout.strip() == "[]", found.stdout + found.stderr
+    words += ["without", "with-report", str(tmp_path / "report.html")]
+    found = subprocess.run(words, capture_output=True, text=True, check=True)
+    assert "triton not found" not in found.stderr and (tmp_path / "report.html").is_file()

@@ -282,3 +282,30 @@ def test_importing_burnish_does_not_fail_on_a_bad_variable():
     code = "import burnish.settings as s\ntry: s.current()\nexcept s.UserError: print('refused')"
     ran = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True)
     assert ran.stdout == "refused\n", ran.stderr
+
+
+def test_watcher_that_fails_costs_a_warning():
+    on_change(lambda active: 1 // (active.segment_limit != 3))
+    with pytest.warns(UserWarning, match="failed at a change of settings: ZeroDivisionError"), patch(segment_limit=3):
+        assert settings.current().segment_limit == 3
+
+
+STREAMS = """
+import io, sys
+class Tee:
+    def write(self, text): pass
+    def flush(self): pass
+closed = io.StringIO()
+closed.close()
+kept = sys.stderr
+for sys.stderr in (None, closed, object(), Tee()):
+    import torch, burnish
+    with burnish.settings.patch(cache=False):
+        assert burnish.compile(lambda x: x + 1)(torch.ones(1)).item() == 2
+sys.stderr = kept
+"""
+
+
+def test_stderr_need_not_be_a_file():
+    run = subprocess.run([sys.executable, "-W", "error::UserWarning:burnish", "-c", STREAMS], capture_output=True)
+    assert run.returncode == 0 and not run.stderr, run.stderr

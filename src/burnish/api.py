@@ -33,7 +33,8 @@ from .frontend.compile_options import options_of
 from .frontend.compiled_module import CompiledModule
 from .frontend.live_programs import forget_all, keep_track, live_segments
 from .integrations import lightning_logging as lightning_logging
-from .report.subscribe_while_enabled import while_wanted
+from .report.runs_natively import runs_natively
+from .report.subscribe_while_enabled import is_terminal, while_wanted
 
 if TYPE_CHECKING:
     from .report.chrome_trace import Trace
@@ -317,6 +318,7 @@ def reset() -> None:
     forget_all()
 
 
+@runs_natively
 def profile() -> Profile:
     """Where the time of compiled code goes: ``with burnish.profile() as p:`` around calls, and then ``print(p)``.
 
@@ -327,6 +329,7 @@ def profile() -> Profile:
     return Profile(live_segments)
 
 
+@runs_natively
 def report(path: str | os.PathLike[str] = "burnish-report.html") -> Report:
     """What is compiled, why again, and where the time goes: ``with burnish.report("report.html"):`` around calls.
 
@@ -338,6 +341,7 @@ def report(path: str | os.PathLike[str] = "burnish-report.html") -> Report:
     return Report(path, _recorder(most_spans=50_000))  # the page shows fewer
 
 
+@runs_natively
 def trace(path: str | os.PathLike[str]) -> Trace:
     """The timeline of what is compiled and of what runs, in the format of Chrome's tracing and Perfetto.
 
@@ -367,8 +371,7 @@ def _read_events(reader: str, setting: str) -> Callable[[], None]:
 
 
 def _shows_progress(current: settings.Settings) -> bool:
-    stream: Any = sys.stderr  # None in a process without one
-    return current.progress and stream is not None and stream.isatty()
+    return current.progress and is_terminal(sys.stderr)
 
 
 for _setting, _reader in (("show", "show_stages"), ("dump", "dump_stages")):
@@ -389,14 +392,21 @@ def _name_ranges_in_profiler() -> None:
             if not running:
                 running.append(importlib.import_module("burnish.report.profiler_ranges").start(live_segments))
         except Exception as error:
-            if settings.current().on_error == "raise":
-                raise
-            warn(f"burnish: compiled code has no names in this profile: {type(error).__name__}: {error}")
+            tell(error)
 
     def stop_with_ranges() -> None:
-        while running:
-            running.pop()()
-        end()
+        try:
+            while running:
+                running.pop()()
+        except Exception as error:
+            tell(error)
+        finally:
+            end()
+
+    def tell(error: Exception) -> None:
+        if settings.current().on_error == "raise":
+            raise error
+        warn(f"burnish: compiled code has no names in this profile: {type(error).__name__}: {error}")
 
     for name, made in zip(PROFILER_CALLS, (start_with_ranges, stop_with_ranges), strict=True):
         setattr(torch.autograd.profiler, name, made)

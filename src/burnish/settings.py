@@ -25,7 +25,7 @@ from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any, Literal, cast, get_args
 
-from .errors import UserError, did_you_mean
+from .errors import UserError, did_you_mean, warn
 
 OnError = Literal["fallback", "raise"]
 CpuLevel = Literal["x86-64-v2", "x86-64-v3", "x86-64-v4"]
@@ -171,7 +171,7 @@ def on_change(fn: Callable[[Settings], None]) -> Callable[[], None]:
     with _lock:
         _watchers = (*_watchers, watcher)
     if _process is not None:
-        fn(current())
+        _tell(watcher, current())
 
     def stop() -> None:
         global _watchers
@@ -246,7 +246,15 @@ def _patching(changes: dict[str, Any]) -> Generator[Settings, None, None]:
 
 def _announce(settings: Settings) -> None:
     for watcher in _watchers:
+        _tell(watcher, settings)
+
+
+def _tell(watcher: _Watcher, settings: Settings) -> None:
+    """A watcher that fails costs a warning: what it prints or writes is no part of what the program does."""
+    try:
         watcher.fn(settings)
+    except Exception as error:
+        warn(f"burnish: {watcher.fn!r} failed at a change of settings: {type(error).__name__}: {error}")
 
 
 def _replaced(settings: Settings, changes: dict[str, Any]) -> Settings:

@@ -145,3 +145,16 @@ def test_failure_to_name_ranges_does_not_end_the_profile(monkeypatch):
         with profile(activities=[ProfilerActivity.CPU]) as found, torch.no_grad():
             compiled(x)
     assert found.events() and (segment.check, segment.graph) == before
+
+
+def test_profiler_ends_even_if_the_ranges_do_not(monkeypatch):
+    from burnish.report import profiler_ranges
+
+    monkeypatch.setattr(profiler_ranges, "start", lambda programs: [].pop)
+    with (
+        pytest.warns(UserWarning, match="has no names in this profile: IndexError"),
+        burnish.settings.patch(on_error="fallback"),
+        profile(activities=[ProfilerActivity.CPU]),
+    ):
+        assert torch.autograd.profiler._is_profiler_enabled
+    assert not torch.autograd.profiler._is_profiler_enabled

@@ -72,6 +72,18 @@ def test_nothing_is_drawn_if_unwanted_or_without_a_terminal(terminal, monkeypatc
     assert terminal.getvalue() == plain.getvalue() == ""
 
 
+@pytest.mark.parametrize("other", [None, io.StringIO(), object()])
+def test_nothing_is_drawn_on_what_replaces_the_terminal(terminal, monkeypatch, other):
+    monkeypatch.setattr("sys.stderr", terminal)
+    stop = compile_progress.start(lambda: True)
+    monkeypatch.setattr("sys.stderr", other)  # of another kind; the thread must not fail there either
+    failed = []
+    monkeypatch.setattr("threading.excepthook", failed.append)
+    compile_slowly(monkeypatch)
+    stop()
+    assert terminal.getvalue() == "" and failed == [] and getattr(other, "getvalue", str)() == ""
+
+
 def test_failed_compilation_ends_the_line(terminal):
     progress = compile_progress.Progress(lambda: True, terminal)
     events.subscribe(progress.on_event, ["stage.begin", "stage.end"])

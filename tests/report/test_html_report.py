@@ -238,3 +238,71 @@ def test_folder_that_cannot_be_made_costs_a_warning(tmp_path):
     environment = os.environ | {"BURNISH_REPORT": str(tmp_path / "file" / "reports")}
     run = subprocess.run([sys.executable, "-c", program], env=environment, capture_output=True, text=True)
     assert run.returncode == 0 and run.stdout == "tensor([0., 0.])\n" and "there will be no report" in run.stderr
+
+
+def test_error_of_the_block_outlives_a_page_that_cannot_be_written(tmp_path):
+    folder = tmp_path / "gone"
+    folder.mkdir()
+    with pytest.warns(UserWarning, match="was not written"), pytest.raises(KeyError), burnish.report(folder / "r.html"):
+        folder.rmdir()
+        raise KeyError
+
+
+def test_page_is_written_where_the_program_started(tmp_path, monkeypatch):
+    (tmp_path / "later").mkdir()
+    monkeypatch.chdir(tmp_path)
+    with burnish.report("r.html"), burnish.trace("t.json"):
+        os.chdir("later")
+    assert (tmp_path / "r.html").is_file() and (tmp_path / "t.json").is_file()
+
+
+@pytest.mark.parametrize(("ending", "files", "says"), [("os.chdir('/')", 1, ""), ("shutil.rmtree(d)", 0, "no report")])
+def test_setting_survives_what_happens_to_the_directory(tmp_path, ending, files, says):
+    program = f"import os, shutil, torch, burnish; burnish.compile(torch.sin)(torch.ones(3)); d = 'reports'; {ending}"
+    environment = os.environ | {"BURNISH_REPORT": "reports"}
+    run = subprocess.run([sys.executable, "-c", program], cwd=tmp_path, env=environment, capture_output=True, text=True)
+    assert run.returncode == 0 and "Traceback" not in run.stderr and says in run.stderr
+    assert len([*tmp_path.glob("reports/*")]) == files
+
+
+@pytest.mark.parametrize("make", [burnish.report, burnish.trace])
+def test_second_entry_is_refused_and_leaves_nothing_behind(tmp_path, make):
+    before, made = events._subscriptions, make(tmp_path / "file")
+    with pytest.raises(UserError, match="Enter it once"), made, made:
+        raise AssertionError
+    assert events._subscriptions == before and (tmp_path / "file").is_file()
+
+
+OBSERVERS = {
+    "report": lambda folder: burnish.report(folder / "report.html"),
+    "trace": lambda folder: burnish.trace(folder / "trace.json"),
+    "profile": lambda folder: burnish.profile(),
+}
+
+
+@pytest.mark.parametrize("name", OBSERVERS)
+def test_compiled_function_may_observe_another_one(tmp_path, name):
+    observe, x = OBSERVERS[name], torch.ones(8)
+    inner = burnish.compile(lambda x: x.sin() + 1)
+
+    def outer(x):
+        with observe(tmp_path):
+            y = inner(x)
+        return y * 2
+
+    compiled, before = burnish.compile(outer), events._subscriptions
+    for _ in range(4):
+        torch.testing.assert_close(compiled(x), (x.sin() + 1) * 2)
+    assert events._subscriptions == before
+
+
+def test_integer_that_python_does_not_write_is_reported(tmp_path):
+    def f(x, n):
+        return x + 1 if n > 3 else x
+
+    compiled, x = burnish.compile(f), torch.ones(3)
+    with burnish.report(tmp_path / "report.html"):
+        for n in (10**5000, 5, 10**6000):
+            assert compiled(x, n)[0] == 2
+    assert "<int of 16610 bits>" in str(data_of(tmp_path / "report.html")["segments"])
+    assert "<int of 16610 bits>" in str(burnish.explain(f)(x, 10**5000))

@@ -14,6 +14,13 @@ USUAL = (None, False, 0, torch.bfloat16, torch.float16)  # usual values of torch
 
 def guard_text(guard: Guard) -> str:
     """A guard as a sentence about the program."""
+    try:
+        return _sentence(guard)
+    except ValueError:  # Python does not write integers of thousands of digits
+        return f"{guard.kind}: not shown"
+
+
+def _sentence(guard: Guard) -> str:
     kind, source, expected = guard
     match kind:
         case "state":

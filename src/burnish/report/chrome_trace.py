@@ -12,31 +12,26 @@ from __future__ import annotations
 import json
 import os
 import time
-from pathlib import Path
 from typing import Any
 
-from ..errors import UserError
 from .record_run import RunRecorder
+from .runs_natively import runs_natively
+from .write_recorded_run import RecordedFile
 
 CATEGORIES = {"graph": "call", "kernel": "kernel", "library": "library", "backward": "backward", "guards": "guards"}
 """Of what runs; the others are stages of the compiler."""
 
 
-class Trace:
-    """The context manager. The file is written at the end, also if the block raises."""
+class Trace(RecordedFile):
+    """The context manager."""
 
-    def __init__(self, path: str | os.PathLike[str], run: RunRecorder):
-        self.path, self.run = Path(path), run
-        if not self.path.absolute().parent.is_dir():
-            raise UserError(f"{self.path} cannot be written: there is no folder {self.path.absolute().parent}.")
-
+    @runs_natively
     def __enter__(self) -> Trace:
+        super().__enter__()
         self.base = time.time_ns() - int(time.perf_counter() * 1e9)
-        self.run.__enter__()
         return self
 
-    def __exit__(self, *error: Any) -> None:
-        self.run.__exit__(*error)
+    def write(self) -> None:
         with self.path.open("w", encoding="utf-8") as file:
             json.dump(chrome_trace(self.run, self.base), file, separators=(",", ":"))
 

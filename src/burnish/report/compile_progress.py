@@ -20,6 +20,7 @@ from dataclasses import dataclass
 from typing import Any, TextIO
 
 from ..events import Event, subscribe
+from .subscribe_while_enabled import is_terminal
 from .text_layout import line_text
 
 CELLS = 20
@@ -101,9 +102,11 @@ class Progress:
     def draw(self, ended: threading.Event) -> None:
         """Runs in a thread of its own, because the thread that compiles is busy."""
         wait, has_drawn = PATIENCE, False
-        stream = self.to or sys.stderr
+        stream = sys.stderr if self.to is None else self.to
+        if not is_terminal(stream):
+            return
         try:
-            while not ended.wait(wait):
+            while not ended.wait(wait) and (self.to is not None or sys.stderr is stream):
                 wait = INTERVAL
                 oldest = next(iter(list(self.running.values())), None)
                 if oldest is not None and time.monotonic() - oldest.started >= PATIENCE:
@@ -111,7 +114,7 @@ class Progress:
                     write(stream, oldest.line()[: shutil.get_terminal_size().columns - 1])
             if has_drawn:
                 write(stream, "")
-        except (OSError, ValueError):  # the terminal is gone
+        except Exception:  # the terminal is gone, or the program has replaced it
             return
 
 
@@ -130,8 +133,7 @@ def described(graph_module: Any) -> str:
 
 def start(is_wanted: Callable[[], bool], to: TextIO | None = None) -> Callable[[], None]:
     """`to` is the current stderr by default. The result ends it."""
-    stream = to or sys.stderr
-    if stream is None or not stream.isatty():
+    if not is_terminal(sys.stderr if to is None else to):
         return lambda: None
     progress = Progress(is_wanted, to)
     return subscribe(progress.on_event, ["stage.begin", "stage.end", "kernels.measuring"])

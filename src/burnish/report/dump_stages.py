@@ -27,7 +27,7 @@ import torch.fx
 
 from ..events import Event, subscribe
 from .explain_report import result_type, tensor_type
-from .text_layout import cut
+from .text_layout import cut, shown
 
 CONSTANT_SHOWN = 300
 REWRITES = "rewrites.txt"
@@ -126,5 +126,5 @@ def in_words(value: Any) -> str:
             else f"({', '.join(map(in_words, value))})"
         )
     if kind.__module__ in ("builtins", "torch", "types") and kind is not dict:
-        return repr(value)
+        return shown(value)
     return f"<{kind.__module__}.{kind.__qualname__}>"

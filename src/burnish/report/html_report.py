@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import functools
 import json
-import os
 import platform
 import sys
 from collections import Counter
@@ -20,9 +19,9 @@ from typing import Any
 
 import torch
 
-from ..errors import UserError
 from .profile_segments import copy_bandwidth, seconds_of
 from .record_run import Measured, RunRecorder, machine
+from .write_recorded_run import RecordedFile
 
 PAGE = Path(__file__).parent / "page"
 MOST_SPANS = 4000
@@ -32,20 +31,10 @@ SIDE = 768
 """Of the square matrices whose product is measured to know how fast this machine multiplies."""
 
 
-class Report:
-    """The context manager. The page is written at the end, also if the block raises."""
+class Report(RecordedFile):
+    """The context manager."""
 
-    def __init__(self, path: str | os.PathLike[str], run: RunRecorder):
-        self.path, self.run = Path(path), run
-        if not self.path.absolute().parent.is_dir():
-            raise UserError(f"{self.path} cannot be written: there is no folder {self.path.absolute().parent}.")
-
-    def __enter__(self) -> Report:
-        self.run.__enter__()
-        return self
-
-    def __exit__(self, *error: Any) -> None:
-        self.run.__exit__(*error)
+    def write(self) -> None:
         self.path.write_text(page(page_data(self.run)), encoding="utf-8")
 
 
@@ -67,7 +56,7 @@ def page_data(run: RunRecorder) -> dict[str, Any]:
     strings: dict[str, int] = {}
     threads = {thread: k for k, thread in enumerate(run.threads)}
     return {
-        "program": " ".join(sys.argv) if sys.argv and sys.argv[0] else "Python",
+        "program": " ".join(map(str, sys.argv)) if sys.argv and sys.argv[0] else "Python",
         "python": platform.python_version(),
         "machine": machine(),
         "limits": limits,

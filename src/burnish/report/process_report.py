@@ -23,18 +23,22 @@ def start(folder: Path, report: Callable[[Path], AbstractContextManager[Any]]) -
     is that of its parent."""
     process = os.getpid()
     try:
+        folder = folder.absolute()  # the program may change its directory
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         warn(f"burnish: there will be no report: {error}")
         return lambda: None
-    name = Path(sys.argv[0] if sys.argv else "").stem or "python"
+    name = Path(str(sys.argv[0]) if sys.argv else "").stem or "python"
     running = report(folder / f"{name}-{process}.html")
     running.__enter__()
 
     def stop() -> None:
         atexit.unregister(stop)
         if os.getpid() == process:
-            running.__exit__(None, None, None)
+            try:
+                running.__exit__(None, None, None)
+            except Exception as error:
+                warn(f"burnish: there is no report of this process: {type(error).__name__}: {error}")
 
     atexit.register(stop)
     return stop

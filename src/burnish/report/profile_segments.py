@@ -33,6 +33,8 @@ from typing import Any, NamedTuple
 import torch
 
 from .. import events
+from ..errors import UserError
+from .runs_natively import runs_natively
 from .text_layout import count, duration, preformatted
 
 KERNELS = ("launch_",)
@@ -128,13 +130,16 @@ class Profile:
     _watched: set[int] = field(default_factory=set)
     _keep: list[Any] = field(default_factory=list)
     _records: weakref.WeakKeyDictionary[Any, SegmentProfile] = field(default_factory=weakref.WeakKeyDictionary)
-    _lock: threading.Lock = field(default_factory=threading.Lock)
+    _lock: threading.RLock = field(default_factory=threading.RLock)
     _here: Here = field(default_factory=Here)
 
     # ---- start and end
 
+    @runs_natively
     def __enter__(self) -> Profile:
         with _installing:
+            if self in _installed:
+                raise UserError("This profile is on already. Enter it once, or make another one.")
             _installed.append(self)
             try:
                 self._install()
@@ -144,6 +149,7 @@ class Profile:
                 raise
         return self
 
+    @runs_natively
     def __exit__(self, kind: type | None, error: BaseException | None, traceback: TracebackType | None) -> None:
         with _installing:
             # Those that began later have replaced our functions, and would put them back at their end.

@@ -39,11 +39,17 @@ def start(programs: Callable[[], Iterable[tuple[Any, Any]]]) -> Callable[[], Non
             stages.pop().__exit__(None, None, None)
 
     stop_stages = subscribe(name_stage, ["stage.begin", "stage.end"])
-    profile.__enter__()
+    try:
+        profile.__enter__()
+    except BaseException:
+        stop_stages()
+        raise
 
     def stop() -> None:
-        profile.__exit__(None, None, None)
-        stop_stages()
+        try:
+            profile.__exit__(None, None, None)
+        finally:
+            stop_stages()
 
     return stop
 

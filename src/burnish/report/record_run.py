@@ -21,10 +21,12 @@ from typing import Any
 
 import torch
 
+from ..errors import UserError
 from ..events import Event, subscribe
 from .explain_report import list_operations
 from .guard_misses import Failure, advice, by_nearness, values
 from .profile_segments import Part, Profile, bytes_of
+from .runs_natively import runs_natively
 from .text_layout import cut, line_text
 
 KINDS = (
@@ -86,22 +88,35 @@ class RunRecorder:
         self.notes: list[dict[str, Any]] = []
         self.threads: dict[int, str] = {}
         self.started = self.ended = 0.0
+        self.is_on = False
         self.of_segment: weakref.WeakKeyDictionary[Any, dict[str, Any]] = weakref.WeakKeyDictionary()
         self.of_graph: weakref.WeakKeyDictionary[Any, dict[str, Any]] = weakref.WeakKeyDictionary()
         self.here = threading.local()
         """Of each thread: the graph that is compiled, the graph that was captured last, the miss that came last."""
         self.stop: Callable[[], None] = lambda: None
 
+    @runs_natively
     def __enter__(self) -> RunRecorder:
+        if self.is_on:
+            raise UserError("This run is being recorded already. Enter it once, or make another report or trace.")
         self.started = perf_counter()
         self.stop = subscribe(self.on_event, KINDS)
-        self.profile.__enter__()
+        try:
+            self.profile.__enter__()
+        except BaseException:
+            self.stop()
+            raise
+        self.is_on = True
         return self
 
+    @runs_natively
     def __exit__(self, *error: Any) -> None:
-        self.profile.__exit__(None, None, None)
-        self.stop()
-        self.ended = perf_counter()
+        self.is_on = False
+        try:
+            self.profile.__exit__(None, None, None)
+        finally:
+            self.stop()
+            self.ended = perf_counter()
 
     # ---- times
 

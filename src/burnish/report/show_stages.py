@@ -17,7 +17,7 @@ from typing import Any, TextIO
 
 from ..events import Event, subscribe
 from .guard_misses import Failure, render_miss
-from .text_layout import cut
+from .text_layout import cut, shown
 
 _lock = threading.Lock()
 
@@ -55,4 +55,4 @@ def render(event: Event) -> str:
 
 def _short(value: Any) -> str:
     # A tensor's repr would read its data, which on a GPU waits for all preceding kernels.
-    return f"{type(value).__name__}{list(value.shape)}" if hasattr(value, "shape") else cut(repr(value), 80)
+    return f"{type(value).__name__}{list(value.shape)}" if hasattr(value, "shape") else cut(shown(value), 80)

@@ -43,3 +43,12 @@ def while_wanted(
                 running.pop()()
 
     return stop
+
+
+def is_terminal(stream: Any) -> bool:
+    """Programs replace `sys.stderr`: by None, by objects with `write` alone, by a closed file."""
+    try:
+        ask = getattr(stream, "isatty", None)
+        return ask is not None and bool(ask())
+    except Exception:
+        return False

@@ -33,6 +33,15 @@ def shorten(lines: Sequence[str], head: int, tail: int, noun: str) -> list[str]:
     return [*lines[:head], f"… {len(lines) - head - tail} more {noun}", *(lines[-tail:] if tail else [])]
 
 
+def shown(value: Any) -> str:
+    """Its repr. Python does not write integers of thousands of digits."""
+    try:
+        return repr(value)
+    except ValueError:
+        bits = f" of {value.bit_length()} bits" if isinstance(value, int) else ""
+        return f"<{type(value).__qualname__}{bits}>"
+
+
 def cut(text: str, width: int) -> str:
     return text if len(text) <= width else text[: width - 1] + "…"
 

@@ -9,6 +9,7 @@ plan.in_output_buffer
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 
 from .. import events
@@ -34,7 +35,6 @@ from .memory.store_inputs_in_place import store_in_place
 from .partition.hoist_error_checks import hoist_error_checks, last_that_may_fail
 from .partition.loop_or_library_call import Classes, classify_nodes
 from .partition.rematerialize_whole_step import memory_peak
-from .plan_costs import announce_costs
 from .plan_steps import Call, MakeView, Plan, Step
 
 STEPS = (
@@ -84,7 +84,10 @@ def make_plan(
     if events.is_watched("loops"):
         why = "\n".join([explain(classes, fusion), *apart])
         events.emit("loops", text=f"{plan}\n{why}", plan=plan)
-    announce_costs(plan)
+    if events.is_asked_for("plan"):  # what fails in a listener does not end the compilation
+        from .plan_costs import costs_of_plan
+
+        events.emit("plan", describe=functools.partial(costs_of_plan, plan))
     return plan
 
 

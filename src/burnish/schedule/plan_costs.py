@@ -1,6 +1,6 @@
 """What a plan costs, as plain data for reports: operations and bytes of each step, and the memory of each buffer.
 
-    announce_costs(plan)          the event "plan", with a function that returns them
+    costs_of_plan(plan)           called by who listens to the event "plan"
 
     steps       kind, name, lines of the user's program, operations, bytes read and written, text
     peak        bytes of inputs (weights among them), outputs and intermediate values together
@@ -14,12 +14,10 @@ tensor that a step reads or writes, as if caches were large enough.
 from __future__ import annotations
 
 import functools
+import logging
 from math import prod
 from typing import Any
 
-from torch.utils.flop_counter import flop_registry
-
-from .. import events
 from ..ir.alias_analysis import aliased_argument
 from ..ir.graph import Node, Value, map_values, values_in
 from ..ops.burnish_primitives import CHECK, RUN
@@ -35,12 +33,6 @@ FREE = frozenset("const size load index reduced cast bitcast".split())
 
 PICKING = frozenset("aten.embedding.default aten.gather.default aten.index.Tensor aten.index_select.default".split())
 """Calls that read no more of their first operand than they return."""
-
-
-def announce_costs(plan: Plan) -> None:
-    """They are computed by who listens: what fails there does not end the compilation."""
-    if events.is_asked_for("plan"):
-        events.emit("plan", describe=functools.partial(costs_of_plan, plan))
 
 
 def costs_of_plan(plan: Plan) -> dict[str, Any]:
@@ -126,12 +118,24 @@ def call_operations(node: Node) -> int | None:
         return found
     if aliased_argument(node) is not None:
         return 0
-    count = flop_registry.get(getattr(node.op.target, "overloadpacket", None))
+    count = flop_counts().get(getattr(node.op.target, "overloadpacket", None))
     if count is None:
         return None
     args, kwargs = (map_values(given, lambda value: value.shape) for given in (node.args, tuple(node.kwargs.items())))
     made = [None if value is None else value.shape for value in node.results]
     return int(count(*args, **dict(kwargs), out_val=made[0] if len(made) == 1 else made))
+
+
+@functools.cache
+def flop_counts() -> dict[Any, Any]:
+    """Torch's counter imports triton, and logs where there is none. A program without a report pays for neither."""
+    logger = logging.getLogger("torch.utils.flop_counter")
+    before, logger.disabled = logger.disabled, True
+    try:
+        from torch.utils.flop_counter import flop_registry
+    finally:
+        logger.disabled = before
+    return flop_registry
 
 
 def buffers_of(plan: Plan) -> list[dict[str, Any]]:

@@ -356,7 +356,10 @@ def first_failure(guards: list[Guard], slots: list) -> Failure | None:
         if answer is None:
             return Failure(str(guard.source), f"to exist ({guard.kind})", "not there")
         if answer[0]:
-            return _in_words(guard, answer[1])
+            try:
+                return _in_words(guard, answer[1])
+            except Exception:  # a repr that raises, or an integer of more digits than Python writes
+                return Failure(guard.kind, _short(guard.expected), _short(answer[1]))
     return None
 
 
@@ -419,5 +422,8 @@ def _fact(value: Any) -> str:
 
 def _short(value: Any) -> str:
     # Tensor data is not read: that would wait for a GPU, and is an error while a stream is captured.
-    text = f"a tensor of the shape {tuple(value.shape)}" if issubclass(type(value), torch.Tensor) else repr(value)
+    try:
+        text = f"a tensor of the shape {tuple(value.shape)}" if issubclass(type(value), torch.Tensor) else repr(value)
+    except Exception:
+        text = f"<{type(value).__qualname__}>"
     return text if len(text) <= 80 else text[:77] + "..."
