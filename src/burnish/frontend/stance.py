@@ -71,17 +71,21 @@ def forces_eager() -> bool:
     trace function: debuggers stop at lines of the program. Called on every call, so the common cases return without
     another function call of Python."""
     global _dynamo
-    if forward_ad._current_level >= 0 or _are_functorch_transforms_active() or gettrace() is not None:
+    if forward_ad._current_level >= 0 or _are_functorch_transforms_active():
         return True
     if _current is not DEFAULT:
-        return _current.name == "force_eager" or _current.backend is not None or is_dynamo_compiling()
+        return _current.name == "force_eager" or _current.backend is not None or is_observed()
     if _dynamo is None:
         found = sys.modules.get(DYNAMO)
         if not hasattr(found, "_stance"):
-            return False  # it is not loaded, or still being imported
+            return gettrace() is not None  # Dynamo is not loaded, or still being imported
         _dynamo = found
     stance = _dynamo._stance
-    return stance.stance == "force_eager" or stance.backend is not None or is_dynamo_compiling()
+    return stance.stance == "force_eager" or stance.backend is not None or is_observed()
+
+
+def is_observed() -> bool:
+    return is_dynamo_compiling() or gettrace() is not None  # in this order: Dynamo cannot trace `gettrace`
 
 
 def run_plainly(
