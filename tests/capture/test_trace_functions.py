@@ -62,13 +62,27 @@ def named(x):
     return y, seen
 
 
+class Holder:
+    module = sys
+
+
+def held(x):
+    seen = []
+    Holder.module.setprofile(lambda frame, event, argument: seen.append((event, frame.f_code.co_name)))
+    try:
+        y = callee(x)
+    finally:
+        Holder.module.setprofile(None)
+    return y, seen
+
+
 def counted(x):
     counter = trace.Trace(count=1, trace=0)
     return counter.runfunc(callee, x), sorted(counter.results().counts.items())
 
 
 @pytest.mark.falls_back("refused")
-@pytest.mark.parametrize("sets", [traced, profiled, imported, named, counted])
+@pytest.mark.parametrize("sets", [traced, profiled, imported, named, held, counted])
 @pytest.mark.parametrize("is_nested", [False, True])
 def test_program_that_sets_a_trace_function(sets, is_nested):
     def around(x):
@@ -117,11 +131,7 @@ class Quiet(torch.nn.Module):
     def forward(self, x):
         if self.monitoring:
             sys.stderr.write("text")
-        return quiet.settrace(x) + calls_its_own(self, x)
-
-
-def calls_its_own(module, x):
-    return module.settrace(x)
+        return quiet.settrace(x) * 2
 
 
 quiet = Quiet()

@@ -179,8 +179,8 @@ def observes(function: FunctionType) -> bool:
     co = function.__code__
     if not may_observe(co):
         return False
-    imports, reads = observing_reads(co)
-    if imports:
+    is_likely, reads = observing_reads(co)
+    if is_likely:
         return True
     cells = dict(zip(co.co_freevars, function.__closure__ or (), strict=False))
     for name, attribute in reads:
@@ -196,26 +196,24 @@ def observes(function: FunctionType) -> bool:
 
 @functools.lru_cache(maxsize=1024)
 def observing_reads(co: types.CodeType) -> tuple[bool, frozenset[tuple[str, bool]]]:
-    """Whether the code imports from a module that has observers, and the variables that they may be read from:
-    ``("sys", True)`` of ``sys.settrace``, and ``("settrace", False)``."""
-    reads, before, imports = set(), None, False
+    """Whether the code imports or is given a module that has observers, as far as its names tell, and the variables
+    that they may be read from: ``("sys", True)`` of ``sys.settrace``, and ``("settrace", False)``."""
+    reads, before, is_likely = set(), None, False
     for instruction in dis.get_instructions(co):
         name, kind = instruction.argval, instruction.opname
         if kind == "EXTENDED_ARG":
             continue
         if kind == "IMPORT_NAME":
-            imports |= name in ("sys", "threading")
+            is_likely |= name in ("sys", "threading")
         elif type(name) is str and name in OBSERVERS:
             if "ATTR" not in kind and "METHOD" not in kind:
                 reads.add((name, False))
             elif before is not None and before.opname in ("LOAD_GLOBAL", "LOAD_NAME", "LOAD_DEREF"):
                 reads.add((before.argval, True))
-            elif before is not None and "ATTR" in before.opname:
-                imports |= before.argval in ("sys", "threading")
-            elif name != "monitoring":  # a local variable may hold the module, if the code has it
-                reads.update((other, True) for other in (*co.co_names, *co.co_freevars))
+            else:  # of an object that only a call can tell
+                is_likely |= name != "monitoring" or before is not None and before.argval in ("sys", "threading")
         before = instruction
-    return imports, frozenset(reads)
+    return is_likely, frozenset(reads)
 
 
 def why_not_interpret(function: FunctionType) -> str | None:
