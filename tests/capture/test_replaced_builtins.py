@@ -1,6 +1,8 @@
 """Programs that replace builtins: their own code sees it, and Burnish does not."""
 
 import builtins
+import subprocess
+import sys
 import types
 from unittest import mock
 
@@ -8,6 +10,7 @@ import pytest
 import torch
 
 import burnish
+from burnish.capture.engine import recompile_decisions
 
 REPLACED = {
     "len": (lambda: len([1, 2]), lambda items: 7),
@@ -83,3 +86,46 @@ def test_graph_that_first_runs_while_builtins_are_replaced():
         with mock.patch("builtins.len", (lambda items: 7) if is_replaced else len):
             (result,) = compiled(torch.ones(2))
         assert torch.equal(result, torch.ones(2).sin() + 1)
+
+
+def test_replaced_builtin_is_told_once_and_no_part_of_one_graph():
+    recompile_decisions.warn_of_replaced_builtin.cache_clear()
+    other = mock.patch("builtins.isinstance", lambda value, kind, known=isinstance: known(value, kind))
+    with pytest.warns(UserWarning, match="builtins.isinstance is replaced") as warned, other:
+        for _ in range(3):
+            burnish.compile(lambda x: x + 1, backend="eager")(torch.ones(2))
+        with pytest.raises(burnish.Unsupported, match="builtins.isinstance is replaced"):
+            burnish.compile(lambda x: x + 1, backend="eager", fullgraph=True)(torch.ones(2))
+    assert len(warned) == 1
+
+
+def test_builtins_replaced_while_burnish_is_imported():
+    text = """
+import builtins, unittest.mock
+import torch
+real, builtins.display = len, lambda: 1
+with unittest.mock.patch("builtins.len", lambda items: real(items)):
+    import burnish
+    from burnish.own_builtins import OWN, replaced
+    assert replaced() == ["len"] and OWN["len"] is real and builtins.len is not real
+del builtins.display
+assert not replaced()
+compiled = burnish.compile(lambda x: x + 1, backend="eager", fullgraph=True)
+compiled(torch.ones(2)), compiled(torch.ones(2))
+assert burnish.was_compiled(compiled)
+"""
+    subprocess.run([sys.executable, "-c", text], check=True, timeout=100)
+
+
+def test_function_of_code_and_a_name_is_part_of_the_graph():
+    def add(x):
+        return x + 1
+
+    def fn(x):
+        made = types.FunctionType(add.__code__, globals(), name="other")
+        return made(x), made.__name__
+
+    compiled = burnish.compile(fn, backend="eager", fullgraph=True)
+    for _ in range(2):
+        result, name = compiled(torch.ones(2))
+        assert torch.equal(result, torch.full((2,), 2.0)) and name == "other"

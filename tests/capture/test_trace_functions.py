@@ -40,13 +40,49 @@ def profiled(x):
     return y, seen
 
 
+def imported(x):
+    from sys import setprofile
+
+    seen = []
+    setprofile(lambda frame, event, argument: seen.append((event, frame.f_code.co_name)))
+    try:
+        y = callee(x)
+    finally:
+        setprofile(None)
+    return y, seen
+
+
+def named(x):
+    module, seen = sys, []
+    module.setprofile(lambda frame, event, argument: seen.append((event, frame.f_code.co_name)))
+    try:
+        y = callee(x)
+    finally:
+        module.setprofile(None)
+    return y, seen
+
+
+class Holder:
+    module = sys
+
+
+def held(x):
+    seen = []
+    Holder.module.setprofile(lambda frame, event, argument: seen.append((event, frame.f_code.co_name)))
+    try:
+        y = callee(x)
+    finally:
+        Holder.module.setprofile(None)
+    return y, seen
+
+
 def counted(x):
     counter = trace.Trace(count=1, trace=0)
     return counter.runfunc(callee, x), sorted(counter.results().counts.items())
 
 
 @pytest.mark.falls_back("refused")
-@pytest.mark.parametrize("sets", [traced, profiled, counted])
+@pytest.mark.parametrize("sets", [traced, profiled, imported, named, held, counted])
 @pytest.mark.parametrize("is_nested", [False, True])
 def test_program_that_sets_a_trace_function(sets, is_nested):
     def around(x):
@@ -84,3 +120,43 @@ def test_trace_function_around_the_call_sees_each_line():
             sys.settrace(None)
     assert seen == [("call", 0), ("line", 1), ("line", 2), ("return", 2)] * 2
     assert [warning.filename for warning in warned] == [__file__]
+
+
+class Quiet(torch.nn.Module):
+    monitoring = False
+
+    def settrace(self, x):
+        return x + 1
+
+    def forward(self, x):
+        if self.monitoring:
+            sys.stderr.write("text")
+        return quiet.settrace(x) * 2
+
+
+quiet = Quiet()
+
+
+def test_names_of_observers_that_are_other_things():
+    compiled = burnish.compile(quiet, backend="eager", fullgraph=True)
+    for _ in range(2):
+        assert torch.equal(compiled(torch.ones(2)), torch.full((2,), 4.0))
+    assert burnish.was_compiled(compiled)
+
+
+def test_trace_function_sees_no_frames_that_repeat_those_of_the_program():
+    def note(frame, event, argument):
+        seen.append(frame.f_code.co_name)
+
+    def fn(x):
+        y = x + 1
+        begin(note)
+        begin(None)
+        return y * 2
+
+    seen: list = []
+    begin = sys.settrace
+    compiled = burnish.compile(fn, backend="eager")
+    for _ in range(3):
+        compiled(torch.ones(2))
+    assert "fn" not in seen

@@ -5,6 +5,7 @@ import itertools
 import operator
 import re
 import sys
+import threading
 import unittest
 import warnings
 
@@ -14,6 +15,8 @@ import torch
 from typing_extensions import deprecated
 
 import burnish
+from burnish.capture.interpreter import emulated_frames
+from burnish.tensors import known_warnings
 
 
 def inner(x):
@@ -372,3 +375,73 @@ def test_errors_of_native_code_have_no_further_frames():
     compiled = burnish.compile(fails, backend="eager")
     want = lines(fails)
     assert [lines(compiled) for _ in range(3)] == [want] * 3
+
+
+@pytest.mark.parametrize("action", ["once", "module"])
+def test_filters_that_note_warnings_without_a_line(action):
+    def fn(x):
+        return torch.std(x[:1]) + x
+
+    def given(function):
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter(action)
+            for _ in range(3):
+                function(torch.ones(2))
+        return [w.lineno for w in caught if "std" in str(w.message)]
+
+    assert given(burnish.compile(fn, backend="eager")) == [fn.__code__.co_firstlineno + 1]
+
+
+def test_other_threads_warn_while_a_graph_is_recorded():
+    namespace, ends = {"torch": torch, "warnings": warnings, "__name__": "of_threads"}, threading.Event()
+    text = (
+        "def warn(n): warnings.warn(f'{n}')\ndef fn(x):\n for _ in range(40): x = x + torch.std(x[:1]).nan_to_num()\n"
+    )
+    exec(text + " return x", namespace)
+
+    def warn_on():
+        for n in itertools.count():
+            namespace["warn"](n)
+            if ends.is_set():
+                break
+
+    with warnings.catch_warnings(record=True):
+        warnings.simplefilter("default")
+        thread = threading.Thread(target=warn_on)
+        thread.start()
+        try:
+            assert torch.equal(burnish.compile(namespace["fn"], backend="eager")(torch.ones(2)), torch.ones(2))
+        finally:
+            ends.set()
+            thread.join()
+
+
+def test_each_warning_of_a_module_is_looked_at_once():
+    look = known_warnings.Look({})
+    for n in range(100):
+        look.registry[f"text {n}", UserWarning, n % 7] = True
+        known: dict = {}
+        known_warnings._looks[id(look.registry)] = look
+        known_warnings.note(known, look.registry, n % 7)
+        assert (f"text {n}", UserWarning, n % 7) in known and len(known) == n // 7 + 2
+        before = look.by_line
+    assert look.by_line is before and sum(map(len, before.values())) == 100
+    look.registry.clear()
+    look.registry.update({"version": 3, ("other", UserWarning, 1): True})
+    known = {}
+    known_warnings.note(known, look.registry, 1)
+    assert known == {"version": 3, ("other", UserWarning, 1): True}
+
+
+def test_errors_that_override_their_tracebacks():
+    class Odd(Exception):
+        __traceback__ = property(lambda self: 1 / 0)
+
+        def with_traceback(self, traceback):
+            return 1 / 0
+
+    try:
+        raise Odd
+    except BaseException as error:
+        found = error
+    assert emulated_frames.without(found, 1) is found

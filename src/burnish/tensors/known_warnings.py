@@ -9,6 +9,7 @@ lines, and give the warnings once more. It knows the warnings of a module by ``_
 from __future__ import annotations
 
 import contextlib
+import itertools
 import warnings
 from collections.abc import Iterable, Iterator
 from types import FunctionType
@@ -28,10 +29,51 @@ call_quietly: Any = FunctionType(CALL.__code__, {"__builtins__": OWN, "__name__"
 
 def note(known: dict[Any, Any], registry: dict[Any, Any], line: int) -> None:
     """Add what the registry of a module says about a line."""
-    found = [key for key in registry if key != VERSION and key[2] == line]
-    if found:
-        known.update({VERSION: registry.get(VERSION), **dict.fromkeys(found, True)})
+    if type(registry) is not dict:
+        return
+    seen = _looks.get(id(registry))
+    if seen is None or seen.registry is not registry:
+        if len(_looks) >= MOST_REGISTRIES:
+            _looks.clear()
+        seen = _looks[id(registry)] = Look(registry)
+    seen.update()
+    found = seen.by_line.get(line)
+    if found and (known.get(VERSION, known) != seen.version or not known.keys() >= set(found)):
+        known.update({VERSION: seen.version, **dict.fromkeys(found, True)})
         _quiet.update(registry_for(known, [CALL.__code__.co_firstlineno]))
+
+
+class Look:
+    """What a registry holds, by lines. It grows, or is emptied when the filters change: other versions."""
+
+    def __init__(self, registry: dict[Any, Any]):
+        self.registry, self.count = registry, 0
+        self.version: Any = None
+        self.last: Any = None
+        self.by_line: dict[int, list[tuple]] = {}
+
+    def update(self) -> None:
+        more, version = len(self.registry) - self.count, self.registry.get(VERSION)
+        if not more and version == self.version:
+            return
+        latest = []
+        if self.count and more > 0 and version == self.version:
+            with contextlib.suppress(RuntimeError):  # another thread warns just now
+                latest = list(itertools.islice(reversed(self.registry), more + 1))[::-1]
+        if not latest or latest[0] is not self.last:
+            latest, self.by_line = [None, *self.registry.copy()], {}
+            more = len(latest) - 1
+            self.count = 0
+        for key in latest[1:]:
+            # Under the filters "once" and "module" there are keys without a line, too.
+            if type(key) is tuple and len(key) == 3 and type(key[2]) is int:
+                self.by_line.setdefault(key[2], []).append(key)
+        self.count, self.last, self.version = self.count + more, latest[-1], version
+
+
+MOST_REGISTRIES = 32
+_looks: dict[int, Look] = {}
+"""The last look at each registry."""
 
 
 def registry_for(known: dict[Any, Any], lines: Iterable[int]) -> dict[Any, Any]:

@@ -8,11 +8,13 @@
 from __future__ import annotations
 
 import builtins
+import dis
 import functools
 import inspect
 import os.path
 import re
 import sys
+import threading
 import types
 import typing
 from types import FunctionType
@@ -158,16 +160,60 @@ def is_pure_module(module: str | None) -> bool:
 PEEKERS = frozenset(("_getframe", "currentframe", "_getframemodulename", "getouterframes"))
 
 
-OBSERVERS = frozenset(("settrace", "setprofile", "settrace_all_threads", "setprofile_all_threads"))
+OBSERVERS = frozenset(("settrace", "setprofile", "settrace_all_threads", "setprofile_all_threads", "monitoring"))
+OBSERVING_MODULES = (sys, threading)
+OBSERVING_VALUES = tuple(
+    vars(module)[name] for module in OBSERVING_MODULES for name in sorted(OBSERVERS & vars(module).keys())
+)
 
 
 OBSERVES = "it sets a function that observes the interpreter"
 
 
-def observes(co: types.CodeType) -> bool:
-    """Whether the code sets a trace function, which would see the frames of our interpreter and not the program's."""
-    names = co.co_names
-    return not OBSERVERS.isdisjoint(names) or "monitoring" in names and "sys" in names
+def may_observe(co: types.CodeType) -> bool:
+    return not OBSERVERS.isdisjoint(co.co_names)
+
+
+def observes(function: FunctionType) -> bool:
+    """Whether a function sets a trace function, which would see the frames of our interpreter and not the program's."""
+    co = function.__code__
+    if not may_observe(co):
+        return False
+    is_likely, reads = observing_reads(co)
+    if is_likely:
+        return True
+    cells = dict(zip(co.co_freevars, function.__closure__ or (), strict=False))
+    for name, attribute in reads:
+        try:
+            value = cells[name].cell_contents if name in cells else dict.get(function.__globals__, name)
+        except ValueError:  # the cell is empty
+            continue
+        for known in OBSERVING_MODULES if attribute else OBSERVING_VALUES:
+            if value is known:
+                return True
+    return False
+
+
+@functools.lru_cache(maxsize=1024)
+def observing_reads(co: types.CodeType) -> tuple[bool, frozenset[tuple[str, bool]]]:
+    """Whether the code imports or is given a module that has observers, as far as its names tell, and the variables
+    that they may be read from: ``("sys", True)`` of ``sys.settrace``, and ``("settrace", False)``."""
+    reads, before, is_likely = set(), None, False
+    for instruction in dis.get_instructions(co):
+        name, kind = instruction.argval, instruction.opname
+        if kind == "EXTENDED_ARG":
+            continue
+        if kind == "IMPORT_NAME":
+            is_likely |= name in ("sys", "threading")
+        elif type(name) is str and name in OBSERVERS:
+            if "ATTR" not in kind and "METHOD" not in kind:
+                reads.add((name, False))
+            elif before is not None and before.opname in ("LOAD_GLOBAL", "LOAD_NAME", "LOAD_DEREF"):
+                reads.add((before.argval, True))
+            else:  # of an object that only a call can tell
+                is_likely |= name != "monitoring" or before is not None and before.argval in ("sys", "threading")
+        before = instruction
+    return is_likely, frozenset(reads)
 
 
 def why_not_interpret(function: FunctionType) -> str | None:
@@ -175,7 +221,7 @@ def why_not_interpret(function: FunctionType) -> str | None:
     co = function.__code__
     if co.co_flags & 0x380:
         return "it is a coroutine, run by an event loop"
-    if observes(co):
+    if observes(function):
         return OBSERVES
     if PEEKERS & set(co.co_names) and not is_trusted(function.__globals__.get("__name__")):
         return "it looks at the interpreter's frames"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import sys
 from typing import TYPE_CHECKING
 
@@ -42,11 +43,11 @@ def why_not_trace(program: Program, continuation: Continuation, slots: list) -> 
         continuation.waits -= 1
         return "other threads changed what the last traces of it read"
     if replaced := own_builtins.replaced():
-        return f"builtins.{replaced[0]} is replaced, which torch's own code needs"
-    if continuation is program.entry and observes(program.code.co):
+        return of_replaced_builtin(program, continuation, replaced[0])
+    if continuation is program.entry and observes(program.function):
         if program.options.fullgraph:
             raise torch_errors.made("Unsupported", Plain(f"{continuation.location}: {OBSERVES}"))
-        give_up(continuation, OBSERVES, is_told=False)
+        give_up(continuation, OBSERVES)
         return OBSERVES
     stance = program.options.stance()
     if stance == "force_eager":
@@ -66,6 +67,23 @@ def why_not_trace(program: Program, continuation: Continuation, slots: list) -> 
         give_up(continuation, why, cause="limit")
         return continuation.why_given_up
     return None
+
+
+def of_replaced_builtin(program: Program, continuation: Continuation, name: str) -> str:
+    why = f"builtins.{name} is replaced, which torch's own code needs"
+    with own_builtins.usual():
+        if program.options.fullgraph:
+            raise torch_errors.made("Unsupported", Plain(f"{continuation.location}: {why}"))
+        warn_of_replaced_builtin(name)
+    return why
+
+
+@functools.cache
+def warn_of_replaced_builtin(name: str) -> None:
+    warn(
+        f"burnish: functions that are not compiled yet run eagerly while builtins.{name} is replaced: torch's own code "
+        "needs it. What to do: nothing, or put it back before they are called."
+    )
 
 
 def variants_limit(program: Program) -> int:

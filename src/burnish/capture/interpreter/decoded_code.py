@@ -6,7 +6,7 @@ from collections.abc import Callable
 from types import CodeType
 from typing import Any, NamedTuple
 
-from ..engine.interpreted_or_native import OUR_PATH, PEEKERS, observes
+from ..engine.interpreted_or_native import OUR_PATH, PEEKERS, may_observe
 
 CO_OPTIMIZED, CO_GENERATOR, CO_COROUTINE, CO_ASYNC_GENERATOR = 0x1, 0x20, 0x80, 0x200
 CO_ITERABLE_COROUTINE = 0x100  # a generator that may be awaited, by types.coroutine
@@ -42,7 +42,7 @@ class Code:
         self.is_generator = bool(co.co_flags & CO_GENERATOR)
         self.is_async = bool(co.co_flags & (CO_COROUTINE | CO_ASYNC_GENERATOR | CO_ITERABLE_COROUTINE))
         # Others need no why_not_interpret().
-        self.is_special = self.is_async or not PEEKERS.isdisjoint(co.co_names) or observes(co)
+        self.is_special = self.is_async or not PEEKERS.isdisjoint(co.co_names) or may_observe(co)
         self.is_ours = co.co_filename.startswith(OUR_PATH)  # no code of the program
         self.args_total = co.co_argcount + co.co_kwonlyargcount + bool(co.co_flags & 4) + bool(co.co_flags & 8)
         self.plain_parameters = -1 if co.co_kwonlyargcount or co.co_flags & 12 else co.co_argcount

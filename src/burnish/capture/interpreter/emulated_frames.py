@@ -16,6 +16,7 @@ import itertools
 import sys
 import typing
 from collections.abc import Callable
+from sys import gettrace
 from types import BuiltinMethodType, CodeType, FunctionType, MethodType
 from typing import Any
 
@@ -75,6 +76,8 @@ def call_at_line(frame: Frame | None, function: Callable, args: tuple, kwargs: d
 
 
 def call_at(place: Place, function: Callable, args: tuple, kwargs: dict, known: dict | None = None) -> Any:
+    if gettrace() is not None:
+        return CALL(function, args, kwargs)  # a trace function would take the frame for a call of the program's
     code, line, namespace = place
     shown = code.at_lines.get(line)
     if shown is None:
@@ -115,10 +118,14 @@ def looking_like(co: CodeType, line: int, iterator: Any) -> CodeType:
 
 def without(error: BaseException, count: int) -> BaseException:
     """An error without the outermost frames of its traceback: the interpreter adds those of the program itself."""
-    traceback = error.__traceback__
+    traceback = _traceback_of(error)
     for _ in range(count):
         traceback = None if traceback is None else traceback.tb_next
-    return error.with_traceback(traceback)
+    return BaseException.with_traceback(error, traceback)
+
+
+_traceback_of: Callable = BaseException.__dict__["__traceback__"].__get__
+"""Classes of the program may override this, and ``with_traceback``."""
 
 
 def looks_at_frames(function: Any) -> bool:

@@ -364,6 +364,8 @@ def _mapping_proxy(m: Any, cls: type, args: tuple, kwargs: dict) -> Any:
 
 
 def _function(m: Any, cls: type, args: tuple, kwargs: dict) -> Any:
+    if len(args) == 2 and kwargs.keys() == {"name"}:
+        args, kwargs = (*args, kwargs["name"]), {}
     if len(args) < 2 or kwargs or args[1] is not m.frame.globals or id(args[0]) in m.heap.fresh:
         m.stop(breaks.OPAQUE_CALL, "a function made of code and other globals")
     return _plain_container(m, cls, args, kwargs)
