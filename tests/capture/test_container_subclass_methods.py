@@ -177,3 +177,14 @@ def test_keys_of_a_generator_are_all_made_before_an_item_is_read():
             log.clear()
             assert compiled(torch.ones(2), Lazy())[1] == {"a": "a", "b": "b"}
             assert log == wanted
+
+
+class FromKey(collections.defaultdict):
+    def __missing__(self, key):
+        return self.default_factory(key)
+
+
+def test_own_missing_method_of_a_defaultdict_is_called():
+    compiled = burnish.compile(lambda x, table, key: (table[key], len(table), x + 1), backend="eager")
+    for key in range(4):
+        assert compiled(torch.ones(2), FromKey(lambda key: key * 2), key)[:2] == (key * 2, 0)

@@ -16,7 +16,7 @@ import torch
 
 from ... import breaks
 from ...engine import container_changes
-from ...engine.interpreted_or_native import is_trusted_type
+from ...engine.interpreted_or_native import find_on_type, is_trusted_type
 from ...guards.bypass_subclass_methods import has_key, length_of
 from ...guards.tensor_metadata import TENSOR_TYPES, is_tensor
 from ...guards.value_bases import base_of_value, value_of
@@ -184,10 +184,11 @@ def subscript_dict(m: Any, table: Any, key: Any, origin: Any) -> Any:
         else:
             m.heap.complete(origin)
     if missing is not MISSING and not has_key(table, key):
-        if isinstance(table, collections.defaultdict) and table.default_factory is not None:
+        found = find_on_type(type(table), "__missing__")
+        if found is collections.defaultdict.__missing__ and table.default_factory is not None:
             factory = m.heap.read_field(table, "default_factory", lambda: table.default_factory)
             return m.call(container_polyfills.default_item, (table, key, factory), {})
-        if isinstance(missing, types.MethodType):
+        if isinstance(missing, (types.MethodType, FunctionType)):
             return m.call(missing, (key,), {})
     if isinstance(table, types.MappingProxyType):
         return m.plainly(operator.getitem, table, key)
