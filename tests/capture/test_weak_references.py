@@ -7,6 +7,7 @@ import pytest
 import torch
 
 import burnish
+from burnish.capture.engine import container_changes
 from burnish.capture.guards.set_layouts import SameObjects, remembered
 
 
@@ -163,3 +164,23 @@ def test_guard_on_a_set_of_objects_compares_addresses_at_once():
     elements = [Held() for _ in range(3)]
     some = SameObjects(map(remembered, elements))
     assert some(set(elements)) and not some({*elements[:2], Held()}) and not some(set(elements[:2]))
+
+
+def test_only_what_leaves_a_container_is_looked_at(monkeypatch):
+    def fn(x, items, table, queue):
+        for i in range(len(items)):
+            items[i] = i
+        for key in list(table):
+            table[key] = key
+        while queue:
+            queue.popleft()
+        return x + 1
+
+    looked_at = []
+    is_missed = container_changes.is_missed
+    monkeypatch.setattr(container_changes, "is_missed", lambda value: looked_at.append(1) or is_missed(value))
+    objects = [[Held() for _ in range(5)] for _ in range(90)]
+    items, table, queue = objects[:30], dict(enumerate(objects[30:60])), collections.deque(objects[60:])
+    compiled = burnish.compile(fn, backend="eager")
+    compiled(torch.ones(2), items, table, queue)
+    assert items == list(range(30)) == list(table.values()) and not queue and len(looked_at) < 500

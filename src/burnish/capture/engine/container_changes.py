@@ -9,7 +9,7 @@ import gc
 import operator
 import types
 import weakref
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
@@ -439,9 +439,10 @@ def check_length(heap: Heap, origin: Origin) -> None:
         heap.raced = str(origin.source)
 
 
-def check_lifetimes(heap: Heap, origin: Origin) -> None:
-    """What the program takes out of a container goes at once. The trace would keep it until its end."""
-    if any(map(is_missed, origin.lasting)):
+def check_lifetimes(heap: Heap, origin: Origin, leaving: Sequence | None = None) -> None:
+    """What the program takes out of a container goes at once. The trace would keep it until its end. ``leaving``: what
+    is taken out, if that is not all."""
+    if any(map(is_missed, origin.lasting if leaving is None else with_lifetimes(leaving))):
         heap.tracer.refuse_state("a change of a container with objects whose end may be noticed")
 
 
