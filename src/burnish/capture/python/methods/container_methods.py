@@ -22,7 +22,7 @@ from ...numbers.live_scalars import Live, settled
 from ..attributes.attribute_writes import without_result
 from ..calls import native_call_rules
 from ..messages import print_and_format
-from ..operators import guard_before_native_read, iteration, subscripts, value_kinds
+from ..operators import compared_identities, guard_before_native_read, iteration, subscripts, value_kinds
 from ..polyfills import container_polyfills, reduction_polyfills, sort_polyfills
 from ..sequence_builtins import holds_objects, is_object
 
@@ -233,6 +233,7 @@ def call_sequence(m: Any, items: Any, name: str, args: tuple, kwargs: dict, meth
         return m.call(reduction_polyfills.number_of_elements, (items,), {})
     if name in SEARCHES:
         guard_before_native_read.check_numbers(m, items)
+        compared_identities.guard_comparison(m, items, args)
     if name in INDEXING and issubclass(type(items), (tuple, list, collections.deque)):
         for value in args:
             guard_before_native_read.settle_all(m, value)
@@ -294,6 +295,8 @@ def call_set(m: Any, items: Any, name: str, args: tuple, kwargs: dict, method: C
         m.heap.expose(value, reads_order=False)
         if not is_plain and issubclass(type(value), (set, frozenset)):
             m.heap.read_order(value, stops=name in ("pop", "__iter__", "__reduce__", "__repr__"))
+    for other in args:
+        compared_identities.guard_comparison(m, items, other)
     if name in ("union", "symmetric_difference"):
         args = tuple(map(without_live_numbers, args))
     if name not in SET_WRITES and name != "__init__" or kwargs:
