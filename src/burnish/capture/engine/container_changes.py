@@ -66,8 +66,10 @@ def complete(heap: Heap, origin: Origin | None, with_live: bool = False) -> None
         origin.snapshot = items
         origin.lasting = with_lifetimes(items)
         origin.appended_from = origin.appended_to = None
-        if kind is collections.deque:
+        if type(obj) is collections.deque:
             heap.read_field(obj, "maxlen", lambda: obj.maxlen)
+        elif kind is collections.deque:
+            heap.guard_answer(is_bounded_by, source, LONGEST.__get__(obj))
     elif type(obj) in VIEWS:
         expose(heap, heap.admit(_table_of_view(heap, obj), source.child("container")))
     elif issubclass(type(obj), (set, frozenset)):
@@ -78,6 +80,14 @@ def complete(heap: Heap, origin: Origin | None, with_live: bool = False) -> None
         origin.snapshot = elements
         order_of(heap, origin)
         origin.lasting = with_lifetimes(elements)
+
+
+def is_bounded_by(items: collections.deque, longest: int | None) -> bool:
+    return LONGEST.__get__(items) == longest
+
+
+LONGEST: Any = vars(collections.deque)["maxlen"]
+"""Past a subclass's own attribute."""
 
 
 def _complete_dictionary(heap: Heap, origin: Origin) -> None:

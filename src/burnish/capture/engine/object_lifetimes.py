@@ -61,7 +61,7 @@ def leaving_sequence(items: list | collections.deque, method: str, args: tuple) 
     """What a method takes out of a list or deque; None if that is not known."""
     base = list if issubclass(type(items), list) else collections.deque
     if method in TAKES_NOTHING_OUT:
-        return () if base is list or collections.deque.maxlen.__get__(items) is None else None  # type: ignore[attr-defined]
+        return () if base is list or vars(base)["maxlen"].__get__(items) is None else None
     if method == "popleft":
         place = 0
     elif method == "pop" and not args:

@@ -155,6 +155,8 @@ def _of_objects(m: Any, operation: Callable, left: Any, right: Any) -> Any:
             is_in_place = operation is operator.imul and repeats[0]
             polyfill = container_polyfills.repeat_in_place if is_in_place else container_polyfills.repeat
             return m.call(polyfill, (left, right), {})
+    if operation in (operator.or_, operator.ior):
+        iteration.refuse_operands(m, left, right)
     if issubclass(type(left), BUILTIN_CONTAINERS) or issubclass(type(right), BUILTIN_CONTAINERS):
         return _of_containers(m, operation, left, right)
     if is_known(left) and is_known(right):
@@ -180,13 +182,6 @@ DICT_VIEWS = (KeysView, ItemsView)
 def _of_containers(m: Any, operation: Callable, left: Any, right: Any) -> Any:
     if type(left) is str and operation is operator.mod:
         return format_by_percent(m, left, right)
-    if (
-        operation in (operator.or_, operator.ior)
-        and issubclass(type(left), dict)
-        and issubclass(type(right), dict)
-        and not (type(left) is dict is type(right))
-    ):
-        iteration.refuse_union(m, left, right)
     if (
         operation is operator.iadd
         and issubclass(type(left), (list, collections.deque))
