@@ -177,3 +177,59 @@ def test_keys_of_a_generator_are_all_made_before_an_item_is_read():
             log.clear()
             assert compiled(torch.ones(2), Lazy())[1] == {"a": "a", "b": "b"}
             assert log == wanted
+
+
+class FromKey(collections.defaultdict):
+    def __missing__(self, key):
+        return self.default_factory(key)
+
+
+def test_own_missing_method_of_a_defaultdict_is_called():
+    compiled = burnish.compile(lambda x, table, key: (table[key], len(table), x + 1), backend="eager")
+    for key in range(4):
+        assert compiled(torch.ones(2), FromKey(lambda key: key * 2), key)[:2] == (key * 2, 0)
+
+
+class Bounded(collections.deque):
+    @property
+    def maxlen(self):
+        raise AssertionError
+
+
+def test_own_maxlen_of_a_deque_is_not_asked():
+    def fn(x, items):
+        items.append(7)
+        return list(items), items.copy(), x + 1
+
+    compiled = burnish.compile(fn, backend="eager")
+    for longest in (3, 3, 2, None, 3):
+        found = compiled(torch.ones(2), Bounded([1, 2], longest))[:2]
+        assert found == fn(torch.ones(2), Bounded([1, 2], longest))[:2]
+
+
+EMPTY = types.MappingProxyType({})
+
+
+@pytest.mark.parametrize("ask", [len, lambda shown: shown | {"b": 5}, lambda shown: shown | EMPTY])
+def test_a_proxy_asks_the_methods_of_what_it_shows(ask):
+    log = []
+
+    class Ordered(collections.OrderedDict):
+        def __len__(self):
+            log.append("len")
+            return 44
+
+        def keys(self):
+            log.append("keys")
+            return super().keys()
+
+        def items(self):
+            return [1]
+
+    compiled = burnish.compile(lambda x, shown: (ask(shown), x + 1), backend="eager")
+    for _ in range(4):
+        shown = types.MappingProxyType(Ordered(a=1))
+        log.clear()
+        expected = ask(shown), [*log]
+        log.clear()
+        assert (compiled(torch.ones(2), shown)[0], log) == expected

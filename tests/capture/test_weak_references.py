@@ -7,6 +7,8 @@ import pytest
 import torch
 
 import burnish
+from burnish.capture.engine import container_changes
+from burnish.capture.guards.set_layouts import SameObjects, remembered
 
 
 class Held:
@@ -132,3 +134,53 @@ def test_weak_containers_lose_what_a_set_held(kind):
 
     compiled = burnish.compile(fn, backend="eager")
     assert [compiled(torch.ones(2))[:2] for _ in range(4)] == [(1, 0)] * 4
+
+
+def test_a_weak_reference_is_asked_where_others_may_hold_the_object_in_one_call():
+    holder = Held()
+
+    def fn(x, reference):
+        holder.held = None
+        return reference() is None, x + 1
+
+    compiled = burnish.compile(fn, backend="eager")
+    for call in range(4):
+        holder.held = Held()
+        holder.others = [holder.held] if call == 0 else None
+        assert compiled(torch.ones(2), weakref.ref(holder.held))[0] is (call > 0)
+
+
+def test_parameters_in_a_guarded_set_can_be_swapped():
+    layer = torch.nn.Linear(2, 2)
+    some = set(layer.parameters())
+    compiled = burnish.compile(lambda x: layer(x) * (len(list(some)) if layer.bias in some else 0), backend="eager")
+    compiled(torch.ones(2))
+    assert [weakref.getweakrefcount(p) for p in layer.parameters()] == [0, 0]
+    torch.utils.swap_tensors(layer.weight, torch.nn.Parameter(torch.zeros(2, 2)))
+    assert torch.equal(compiled(torch.ones(2)), 2 * layer.bias)
+
+
+def test_guard_on_a_set_of_objects_compares_addresses_at_once():
+    elements = [Held() for _ in range(3)]
+    some = SameObjects(map(remembered, elements))
+    assert some(set(elements)) and not some({*elements[:2], Held()}) and not some(set(elements[:2]))
+
+
+def test_only_what_leaves_a_container_is_looked_at(monkeypatch):
+    def fn(x, items, table, queue):
+        for i in range(len(items)):
+            items[i] = i
+        for key in list(table):
+            table[key] = key
+        while queue:
+            queue.popleft()
+        return x + 1
+
+    looked_at = []
+    is_missed = container_changes.is_missed
+    monkeypatch.setattr(container_changes, "is_missed", lambda value: looked_at.append(1) or is_missed(value))
+    objects = [[Held() for _ in range(5)] for _ in range(90)]
+    items, table, queue = objects[:30], dict(enumerate(objects[30:60])), collections.deque(objects[60:])
+    compiled = burnish.compile(fn, backend="eager")
+    compiled(torch.ones(2), items, table, queue)
+    assert items == list(range(30)) == list(table.values()) and not queue and len(looked_at) < 500

@@ -9,7 +9,7 @@ import gc
 import operator
 import types
 import weakref
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
@@ -66,8 +66,10 @@ def complete(heap: Heap, origin: Origin | None, with_live: bool = False) -> None
         origin.snapshot = items
         origin.lasting = with_lifetimes(items)
         origin.appended_from = origin.appended_to = None
-        if kind is collections.deque:
+        if type(obj) is collections.deque:
             heap.read_field(obj, "maxlen", lambda: obj.maxlen)
+        elif kind is collections.deque:
+            heap.guard_answer(is_bounded_by, source, LONGEST.__get__(obj))
     elif type(obj) in VIEWS:
         expose(heap, heap.admit(_table_of_view(heap, obj), source.child("container")))
     elif issubclass(type(obj), (set, frozenset)):
@@ -78,6 +80,14 @@ def complete(heap: Heap, origin: Origin | None, with_live: bool = False) -> None
         origin.snapshot = elements
         order_of(heap, origin)
         origin.lasting = with_lifetimes(elements)
+
+
+def is_bounded_by(items: collections.deque, longest: int | None) -> bool:
+    return LONGEST.__get__(items) == longest
+
+
+LONGEST: Any = vars(collections.deque)["maxlen"]
+"""Past a subclass's own attribute."""
 
 
 def _complete_dictionary(heap: Heap, origin: Origin) -> None:
@@ -439,9 +449,10 @@ def check_length(heap: Heap, origin: Origin) -> None:
         heap.raced = str(origin.source)
 
 
-def check_lifetimes(heap: Heap, origin: Origin) -> None:
-    """What the program takes out of a container goes at once. The trace would keep it until its end."""
-    if any(map(is_missed, origin.lasting)):
+def check_lifetimes(heap: Heap, origin: Origin, leaving: Sequence | None = None) -> None:
+    """What the program takes out of a container goes at once. The trace would keep it until its end. ``leaving``: what
+    is taken out, if that is not all."""
+    if any(map(is_missed, origin.lasting if leaving is None else with_lifetimes(leaving))):
         heap.tracer.refuse_state("a change of a container with objects whose end may be noticed")
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import enum
 import types
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from ..guards.bypass_subclass_methods import base_of, has_key, items_of, length_of
@@ -398,7 +398,7 @@ class Heap:
         if self.tracer.addresses:
             object_addresses.check_key(self.tracer, key)
         if origin.complete:
-            self.check_lifetimes(origin)
+            self.check_lifetimes(origin, (dict.get(origin.obj, key),) if issubclass(type(origin.obj), dict) else None)
             origin.is_changed_here = True
             return
         if key not in origin.written and key not in origin.known:
@@ -431,12 +431,13 @@ class Heap:
             )
         )
 
-    def will_write(self, value: Any, an_item: bool = False) -> None:
-        """Called before a change of a container that only its whole content can describe."""
+    def will_write(self, value: Any, an_item: bool = False, leaving: Sequence | None = None) -> None:
+        """Called before a change of a container that only its whole content can describe. ``leaving``: what it loses,
+        if that is known."""
         origin = self.origin_of(value)
         if origin is not None:
             self.complete(origin, with_live=an_item)
-            self.check_lifetimes(origin)
+            self.check_lifetimes(origin, leaving)
             origin.is_changed_here = True
 
     def has_written(self) -> bool:

@@ -37,15 +37,44 @@ def has_observable_finalization(value: Any) -> bool:
     return rule == ALWAYS or rule == IF_REFERENCED and is_referenced_weakly(value)
 
 
+MOST_LOOKED_AT = 4096
+
+
 def with_lifetimes(parts: Sequence, depth: int = 2) -> list:
-    """What plain containers hold of which the program may notice the end, now or once it is referenced weakly."""
-    found = []
-    for part in parts:
-        if has_lifetime(part):
-            found.append(part)
-        if depth and type(part) in PLAIN_CONTAINERS:
-            found += with_lifetimes(gc.get_referents(part), depth - 1)
+    """What plain containers hold of which the program may notice the end, now or once it is referenced weakly. Only
+    the first level counts where they hold much."""
+    kinds = set(map(type, parts))
+    lasting = {kind for kind in kinds if rule_of(kind) != NEVER}
+    found = [part for part in parts if type(part) in lasting] if lasting else []
+    if depth and not kinds.isdisjoint(PLAIN_CONTAINERS):
+        inside: list = []
+        for part in parts:
+            if type(part) in PLAIN_CONTAINERS and len(part) <= MOST_LOOKED_AT:
+                inside += gc.get_referents(part)
+                if len(inside) > MOST_LOOKED_AT:
+                    return found
+        found += with_lifetimes(inside, depth - 1)
     return found
+
+
+def leaving_sequence(items: list | collections.deque, method: str, args: tuple) -> Sequence | None:
+    """What a method takes out of a list or deque; None if that is not known."""
+    base = list if issubclass(type(items), list) else collections.deque
+    if method in TAKES_NOTHING_OUT:
+        return () if base is list or vars(base)["maxlen"].__get__(items) is None else None
+    if method == "popleft":
+        place = 0
+    elif method == "pop" and not args:
+        place = -1
+    elif method in ("pop", "__setitem__", "__delitem__") and type(args[0]) is int:
+        place = args[0]
+    else:
+        return None
+    length = base.__len__(items)
+    return [base.__getitem__(items, place)] if -length <= place < length else ()
+
+
+TAKES_NOTHING_OUT = frozenset("append appendleft extend extendleft insert reverse rotate sort __iadd__".split())
 
 
 def is_referenced_weakly(value: Any) -> bool:

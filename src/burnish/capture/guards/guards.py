@@ -31,7 +31,7 @@ from . import iterator_contents
 from .array_inputs import tensor_of_array
 from .bypass_subclass_methods import base_of, elements_of, length_of
 from .object_sources import Source
-from .set_layouts import ByIdentity, has_other_layout, remembered
+from .set_layouts import ByIdentity, SameObjects, has_other_layout, is_remembered, remembered
 from .tensor_metadata import (
     FACT_NAMES,
     STATE_NAMES,
@@ -150,7 +150,9 @@ class CheckWriter:
         if kind == "equal":
             return unequal(v, expected, self)
         if kind == "equal set":
-            elements = f"map({self.constant(remembered)}, {v})" if any(map(is_remembered, expected)) else v
+            if expected and all(type(element) is ByIdentity for element in expected):
+                return f"not {self.constant(SameObjects(expected))}({v})"
+            elements = f"map({self.constant(remembered)}, {v})" if is_remembered(expected) else v
             return f"{self.constant(typed_key)}(frozenset({elements})) != {self.constant(typed_key(expected))}"
         if kind == "keys":
             if all(type(k) is str for k in expected):
@@ -316,10 +318,6 @@ def unequal(v: str, expected: Any, writer: CheckWriter) -> str:
     if kind in (tuple, frozenset, slice, range):
         return f"{writer.constant(typed_key)}({v}) != {writer.constant(typed_key(expected))}"
     return f"type({v}) is not {writer.constant(kind)} or {v} != {writer.constant(expected)}"
-
-
-def is_remembered(element: Any) -> bool:
-    return type(element) in (ByIdentity, tuple, frozenset)
 
 
 def typed_key(value: Any) -> Any:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import array
 import ctypes
 import itertools
+import operator
 import weakref
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
@@ -93,14 +94,32 @@ class ByIdentity(weakref.ref):
 
 
 def remembered(element: Any) -> Any:
+    """Modules and tensors are held: they mostly outlive the guard, and some functions of torch refuse tensors that are
+    referenced weakly."""
     kind = type(element)
     if kind in (tuple, frozenset):
-        return kind(map(remembered, element))
-    is_by_address = kind.__hash__ in HASHES_OF_ADDRESSES and kind.__weakrefoffset__ != 0
-    return ByIdentity(element) if is_by_address else element
+        parts = [*map(remembered, element)]
+        return kind(parts) if any(map(operator.is_not, parts, element)) else element
+    is_by_address = kind.__hash__ is object.__hash__ and kind.__weakrefoffset__ != 0
+    return ByIdentity(element) if is_by_address and not issubclass(kind, torch.nn.Module) else element
 
 
-HASHES_OF_ADDRESSES = (object.__hash__, torch.Tensor.__hash__)
+def is_remembered(element: Any) -> bool:
+    kind = type(element)
+    return kind is ByIdentity or kind in (tuple, frozenset) and any(map(is_remembered, element))
+
+
+class SameObjects:
+    """Whether a set has these elements, which are all remembered by their identity: C code compares all addresses."""
+
+    def __init__(self, elements: Iterable[ByIdentity]):
+        self.references = [*elements]
+        self.addresses = {reference.address for reference in self.references}
+
+    def __call__(self, items: Any) -> bool:
+        return set(map(id, items)) == self.addresses and all(
+            map(operator.is_not, map(weakref.ref.__call__, self.references), itertools.repeat(None))
+        )
 
 
 class StandIn:

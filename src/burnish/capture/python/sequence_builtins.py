@@ -13,6 +13,7 @@ from typing import Any
 import torch
 
 from .. import breaks
+from ..engine.container_changes import refuse_view_of_methods
 from ..engine.interpreted_or_native import OUR_PATH, is_trusted_type
 from ..guards.bypass_subclass_methods import elements_of
 from ..interpreter import frames as fr
@@ -43,6 +44,7 @@ def _len(m: Any, args: tuple, kwargs: dict) -> Any:
         return m.plainly(len, value.settle())
     if type(value) is numpy_tables.ARRAY:
         return numpy_dispatch.length(m, value)
+    refuse_view_of_methods(m.heap, value)
     method = special_method(m, value, "__len__")
     if isinstance(method, types.MethodType):
         return (

@@ -9,13 +9,11 @@
 
 from __future__ import annotations
 
-import collections
 import functools
-import gc
 import re
 import types
 import weakref
-from types import BuiltinFunctionType, FunctionType, MethodType, ModuleType
+from types import BuiltinFunctionType, FunctionType, MethodType
 from typing import Any
 
 import torch
@@ -25,7 +23,7 @@ from ....tensors.collective_operators import is_collective_operator
 from ... import breaks
 from ...engine.guard_object_parts import is_argument
 from ...engine.interpreted_or_native import is_trusted_type
-from ...engine.object_lifetimes import Origin, WeakOrigin
+from ...engine.object_lifetimes import WeakOrigin
 from ...guards.object_sources import Source
 from ...guards.tensor_metadata import TENSOR_TYPES
 from ...interpreter.frames import MISSING, frames_from
@@ -133,8 +131,7 @@ def call_bound(m: Any, method: MethodType, args: tuple, kwargs: dict) -> Any:
 def call_weakref(m: Any, reference: weakref.ref) -> Any:
     """What a weak reference from outside points to is read like an attribute."""
     value = reference()
-    held = m.heap.origin_of(value)
-    if held is not None and is_kept_by_the_trace(m, held):
+    if value is not None and may_be_gone(m, value):
         m.stop(breaks.OPAQUE_CALL, "a weak reference to an object that may be gone")
     origin = m.heap.origin_of(reference)
     if origin is not None and "target" not in origin.known:
@@ -143,42 +140,34 @@ def call_weakref(m: Any, reference: weakref.ref) -> Any:
     return value
 
 
-def is_kept_by_the_trace(m: Any, origin: Origin) -> bool:
-    """Whether it may be the trace alone that still holds an object from outside: no variable does now, and it is from
-    an earlier break, or the program has changed what held it, and no variable leads to it."""
-    source = origin.source
-    is_from_break = source.kind == "slot" and not is_argument(m.heap, source) and not isinstance(origin, WeakOrigin)
-    if not is_from_break and not was_taken_out(m.heap, source):
-        return False
-    held = [value for frame in frames_from(m.frame) for value in values_of(frame)]
-    return not leads_to(held, origin.obj, 0 if is_from_break else MOST_FOLLOWED)
+def may_be_gone(m: Any, value: Any) -> bool:
+    """Whether no variable holds an object from outside, and nothing else may in the next call: it is from an earlier
+    break, or the program has changed what held it, or something, where it is not known what holds it."""
+    held = m.heap.origin_of(value)
+    source = None if held is None else held.source
+    if source is None or is_held_weakly(source):
+        is_at_risk = id(value) not in m.heap.fresh and any(map(m.heap.changed, list(m.heap.origins.values())))
+    elif source.kind == "slot" and not is_argument(m.heap, source):
+        is_at_risk = not isinstance(held, WeakOrigin)
+    else:
+        is_at_risk = was_taken_out(m.heap, source)
+    return is_at_risk and not any(value is each for frame in frames_from(m.frame) for each in values_of(frame))
+
+
+def is_held_weakly(source: Source | None) -> bool:
+    while source is not None and source.kind != "call":
+        source = source.base
+    return source is not None
 
 
 def was_taken_out(heap: Any, source: Source) -> bool:
     """Whether the program has written where a path to an object leads through, or may have."""
     holders = {id(origin.source): origin for origin in list(heap.origins.values())}
-    while source.base is not None and source.kind != "call":  # a weak reference holds nothing
+    while source.base is not None:
         holder = holders.get(id(source.base))
         if holder is not None and (source.key in holder.written or holder.complete and heap.changed(holder)):
             return True
         source = source.base
-    return False
-
-
-MOST_FOLLOWED = 4096
-
-
-def leads_to(held: list, wanted: Any, most: int) -> bool:
-    """Whether one of the objects is ``wanted``, or references it through at most so many others."""
-    waiting, seen = collections.deque(held), {id(value) for value in held}
-    while waiting:
-        value = waiting.popleft()
-        if value is wanted:
-            return True
-        if len(seen) < most and not issubclass(type(value), (type, ModuleType)):
-            parts = [part for part in gc.get_referents(value) if id(part) not in seen]
-            seen.update(map(id, parts))
-            waiting += parts
     return False
 
 

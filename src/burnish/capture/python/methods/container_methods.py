@@ -15,13 +15,14 @@ import torch
 
 from ... import breaks
 from ...engine.interpreted_or_native import is_trusted_type
+from ...engine.object_lifetimes import leaving_sequence
 from ...guards.bypass_subclass_methods import elements_of, has_key
 from ...interpreter.frames import Raised
 from ...numbers.live_scalars import Live, settled
 from ..attributes.attribute_writes import without_result
 from ..calls import native_call_rules
 from ..messages import print_and_format
-from ..operators import guard_before_native_read, iteration, subscripts, value_kinds
+from ..operators import compared_identities, guard_before_native_read, iteration, subscripts, value_kinds
 from ..polyfills import container_polyfills, reduction_polyfills, sort_polyfills
 from ..sequence_builtins import holds_objects, is_object
 
@@ -169,7 +170,7 @@ def call_list(m: Any, items: Any, name: str, args: tuple, kwargs: dict, method: 
         if issubclass(type(items), list):
             with m.heap.appending(origin):
                 return m.plainly(method, *args)
-        m.heap.will_write(items)
+        m.heap.will_write(items, leaving=leaving_sequence(items, name, args))
         return m.plainly(method, *args)
     if name in ("extend", "__iadd__", "extendleft"):
         other = args[0]
@@ -187,10 +188,10 @@ def call_list(m: Any, items: Any, name: str, args: tuple, kwargs: dict, method: 
         if issubclass(type(items), list) and other is not items:
             with m.heap.appending(origin):
                 return m.perform(method, other)
-        m.heap.will_write(items)
+        m.heap.will_write(items, leaving=leaving_sequence(items, name, args))
         return m.perform(method, other)
     if name == "sort":
-        m.heap.will_write(items)
+        m.heap.will_write(items, leaving=())
         if kwargs.get("key") is not None or holds_objects(items):
             return m.call(sort_polyfills.sort_list, (items,), kwargs)
     if name == "__getitem__":
@@ -204,7 +205,7 @@ def call_list(m: Any, items: Any, name: str, args: tuple, kwargs: dict, method: 
         subscripts.check_slice(m, args[0])
         guard_before_native_read.settle_all(m, args[0])
     if origin is not None and name in LIST_WRITES:
-        m.heap.will_write(items)
+        m.heap.will_write(items, leaving=leaving_sequence(items, name, args))
     if name in ("index", "count", "remove", "__contains__") and holds_objects(items) or any(map(is_object, args)):
         polyfill = {
             "index": container_polyfills.index_of,
@@ -232,6 +233,7 @@ def call_sequence(m: Any, items: Any, name: str, args: tuple, kwargs: dict, meth
         return m.call(reduction_polyfills.number_of_elements, (items,), {})
     if name in SEARCHES:
         guard_before_native_read.check_numbers(m, items)
+        compared_identities.guard_comparison(m, items, args)
     if name in INDEXING and issubclass(type(items), (tuple, list, collections.deque)):
         for value in args:
             guard_before_native_read.settle_all(m, value)
@@ -293,6 +295,8 @@ def call_set(m: Any, items: Any, name: str, args: tuple, kwargs: dict, method: C
         m.heap.expose(value, reads_order=False)
         if not is_plain and issubclass(type(value), (set, frozenset)):
             m.heap.read_order(value, stops=name in ("pop", "__iter__", "__reduce__", "__repr__"))
+    for other in args:
+        compared_identities.guard_comparison(m, items, other)
     if name in ("union", "symmetric_difference"):
         args = tuple(map(without_live_numbers, args))
     if name not in SET_WRITES and name != "__init__" or kwargs:

@@ -29,6 +29,7 @@ from ..messages import print_and_format
 from ..polyfills import container_polyfills, object_polyfills, protocol_polyfills
 from ..polyfills.torch_function_polyfills import has_rule
 from . import iteration, subscripts
+from .compared_identities import guard_comparison
 from .guard_before_native_read import check_key, expose, settle_all, settled
 from .truth_and_identity import same
 from .value_kinds import (
@@ -154,6 +155,8 @@ def _of_objects(m: Any, operation: Callable, left: Any, right: Any) -> Any:
             is_in_place = operation is operator.imul and repeats[0]
             polyfill = container_polyfills.repeat_in_place if is_in_place else container_polyfills.repeat
             return m.call(polyfill, (left, right), {})
+    if operation in (operator.or_, operator.ior):
+        iteration.refuse_operands(m, left, right)
     if issubclass(type(left), BUILTIN_CONTAINERS) or issubclass(type(right), BUILTIN_CONTAINERS):
         return _of_containers(m, operation, left, right)
     if is_known(left) and is_known(right):
@@ -180,13 +183,6 @@ def _of_containers(m: Any, operation: Callable, left: Any, right: Any) -> Any:
     if type(left) is str and operation is operator.mod:
         return format_by_percent(m, left, right)
     if (
-        operation in (operator.or_, operator.ior)
-        and issubclass(type(left), dict)
-        and issubclass(type(right), dict)
-        and not (type(left) is dict is type(right))
-    ):
-        iteration.refuse_union(m, left, right)
-    if (
         operation is operator.iadd
         and issubclass(type(left), (list, collections.deque))
         and (not issubclass(type(right), (list, tuple)) or iteration.needs_interpreting(m, right))
@@ -212,6 +208,8 @@ def _of_containers(m: Any, operation: Callable, left: Any, right: Any) -> Any:
         expose(m, side, reads_order=not of_sets and operation not in COMPARISONS)
         if of_sets and operation not in COMPARISONS:
             m.heap.read_order(side, stops=False)
+    if of_sets or operation in COMPARISONS:
+        guard_comparison(m, left, right)
     if of_sets and operation in SET_METHODS and issubclass(type(left), set):
         with m.heap.changing_set(left, SET_METHODS[operation], (right,)):
             return m.perform(operation, left, right)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import collections
 import enum
+import gc
 import types
 from types import FunctionType
 from typing import Any
@@ -14,7 +15,7 @@ from typing import Any
 import torch
 
 from ... import breaks
-from ...engine.container_changes import keeps_numbers, table_read_at_once
+from ...engine.container_changes import keeps_numbers, refuse_view_of_methods, table_read_at_once
 from ...engine.interpreted_or_native import is_trusted_type
 from ...guards.bypass_subclass_methods import elements_of
 from ...guards.changing_numbers import NUMBERS
@@ -90,6 +91,16 @@ def refuse_union(m: Any, left: dict, right: dict) -> None:
             m.stop(breaks.OPAQUE_CALL, f"union of a {kind.__qualname__}")
 
 
+def refuse_operands(m: Any, left: Any, right: Any) -> None:
+    """The same, also for what proxies show."""
+    refuse_view_of_methods(m.heap, left)
+    refuse_view_of_methods(m.heap, right)
+    left, right = (gc.get_referents(s)[0] if type(s) is types.MappingProxyType else s for s in (left, right))
+    is_plain = type(left) is dict is type(right)
+    if not is_plain and issubclass(type(left), dict) and issubclass(type(right), dict):
+        refuse_union(m, left, right)
+
+
 def refuse_copied_deque(m: Any, *sides: Any) -> None:
     for side in sides:
         if is_made_by_calls(m, side) or issubclass(type(side), collections.deque) and needs_interpreting(m, side):
@@ -101,9 +112,12 @@ MADE_BY_CALLS = (collections.OrderedDict, collections.defaultdict, collections.d
 
 def is_made_by_calls(m: Any, value: Any) -> bool:
     """Whether C code that copies a container calls methods of the user: of these, it calls the class."""
-    return issubclass(type(value), MADE_BY_CALLS) and any(
-        isinstance(lookup(m, type(value), name)[0], (FunctionType, staticmethod))
-        for name in ("__new__", "__init__", "copy", "__setitem__", "__getitem__")
+    return issubclass(type(value), MADE_BY_CALLS) and (
+        type(type(value)).__call__ is not type.__call__
+        or any(
+            isinstance(lookup(m, type(value), name)[0], (FunctionType, staticmethod))
+            for name in ("__new__", "__init__", "copy", "__setitem__", "__getitem__")
+        )
     )
 
 

@@ -17,6 +17,7 @@ from ...numbers import live_scalars
 from ...numbers.live_scalars import Live
 from ..attributes.class_lookup import lookup
 from ..polyfills import protocol_polyfills
+from .compared_identities import guard_comparison
 from .guard_before_native_read import check_key, expose, settle_all, settled
 from .value_kinds import BUILTIN_CONTAINERS, SIMPLE, holds_user_equality, is_known_native, python_method
 
@@ -84,5 +85,6 @@ def contains(m: Any, container: Any, item: Any, invert: bool) -> Any:
                 (container, item),
                 {},
             )
+        guard_comparison(m, list(container) if kind is type({}.values()) else container, item)
         return m.perform(lambda: (item in container) != invert)
     return m.stop(breaks.OPAQUE_CALL, f"`in` on a {kind.__qualname__}")

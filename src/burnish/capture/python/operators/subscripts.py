@@ -16,7 +16,9 @@ import torch
 
 from ... import breaks
 from ...engine import container_changes
-from ...engine.interpreted_or_native import is_trusted_type
+from ...engine.container_changes import hashes_in_python
+from ...engine.interpreted_or_native import find_on_type, is_trusted_type
+from ...engine.object_lifetimes import leaving_sequence
 from ...guards.bypass_subclass_methods import has_key, length_of
 from ...guards.tensor_metadata import TENSOR_TYPES, is_tensor
 from ...guards.value_bases import base_of_value, value_of
@@ -184,10 +186,11 @@ def subscript_dict(m: Any, table: Any, key: Any, origin: Any) -> Any:
         else:
             m.heap.complete(origin)
     if missing is not MISSING and not has_key(table, key):
-        if isinstance(table, collections.defaultdict) and table.default_factory is not None:
+        found = find_on_type(type(table), "__missing__")
+        if found is collections.defaultdict.__missing__ and table.default_factory is not None:
             factory = m.heap.read_field(table, "default_factory", lambda: table.default_factory)
             return m.call(container_polyfills.default_item, (table, key, factory), {})
-        if isinstance(missing, types.MethodType):
+        if isinstance(missing, (types.MethodType, FunctionType)):
             return m.call(missing, (key,), {})
     if isinstance(table, types.MappingProxyType):
         return m.plainly(operator.getitem, table, key)
@@ -236,7 +239,7 @@ def store_natively(m: Any, container: Any, key: Any, value: Any) -> Any:
         return None
     if issubclass(type(container), IN_ORDER):
         check_place(m, key)
-        m.heap.will_write(container, an_item=True)
+        m.heap.will_write(container, True, leaving_sequence(container, "__setitem__", (key,)))
         m.plainly(in_order(container).__setitem__, container, key, value)
         return None
     if issubclass(type(container), (str, tuple, range, int, float, type(None))):
@@ -252,7 +255,7 @@ def store_key(m: Any, table: dict, key: Any, value: Any) -> None:
         if m.heap.is_constant_key(key):
             m.heap.will_write_key(origin, key)
         else:
-            m.heap.will_write(table)
+            m.heap.will_write(table, False, None if hashes_in_python(key) else (dict.get(table, key),))
     # The method of the base class: a subclass may override it, and this is the call that its override makes.
     m.plainly(
         (collections.OrderedDict if isinstance(table, collections.OrderedDict) else dict).__setitem__, table, key, value
@@ -285,7 +288,7 @@ def delete_natively(m: Any, container: Any, key: Any) -> Any:
                 m.heap.will_write(container)
     elif issubclass(type(container), IN_ORDER):
         check_place(m, key)
-        m.heap.will_write(container)
+        m.heap.will_write(container, False, leaving_sequence(container, "__delitem__", (key,)))
         m.plainly(in_order(container).__delitem__, container, key)
         return None
     elif not issubclass(type(container), (str, tuple)):
