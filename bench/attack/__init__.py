@@ -5,6 +5,7 @@
     python -m bench.attack.state --seed 7 --count 1000          calls with state changed between them
     python -m bench.attack.layouts --seed 7 --count 1000        every candidate, operands of every layout
     python -m bench.attack.sizes --seed 7 --count 1000          operators at changing sizes, also where eager raises
+    python -m bench.attack.borders --seed 7 --count 100         joined and sliced values whose borders cross
     python -m bench.attack.rules                                shape rules beside eager's kernels
     python -m bench.attack.models --seed 7 --count 100          NNSmith's models
     python -m bench.attack.databases                            torch's databases of modules and functions

@@ -53,6 +53,7 @@ class Check:
         self.formulas: tuple[Formula, ...] | None = None
         self.numbers: list[int | Formula] = []
         self.bounds: tuple[Point, Point] | None = None
+        self.conditions: tuple[Formula, ...] = ()
 
     def with_reach(self, reach: Reach | None) -> Check:
         """Takes over what was found out when the program was compiled."""

@@ -15,7 +15,7 @@ from __future__ import annotations
 import contextlib
 import functools
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import fields, is_dataclass
+from dataclasses import fields, is_dataclass, replace
 from typing import Any
 
 import torch
@@ -45,6 +45,7 @@ from ..targets.cuda import register_gpus
 from ..targets.kernel_compilers import compile_launches, symbolic_compiler_for
 from ..tensors.fit_size_formulas import GivenSize, NoFormula, NoNumber, Space, StructureDiffers
 from ..tensors.tensor_types import TensorType
+from ..tensors.views.index_margins import conditions_of
 from ..tensors.views.view_maps import Map
 from .adapters.specialize_numbers import live_scalars_beside_sizes
 from .check_symbolic_sizes import Check, Examples, Reach, text_of
@@ -337,7 +338,8 @@ def build_driver(
         if takes_list
         else [[value for k, value in enumerate(graph.inputs) if k not in constants] for graph in graphs]
     )
-    return symbolic_draft(examples, slots, space, given, numbers)
+    draft = symbolic_draft(examples, slots, space, given, numbers)
+    return replace(draft, conditions=conditions_of([plan.noted for plan in plans], space))
 
 
 def symbolic_kernels(plans: Sequence[Plan], space: Space, while_waiting: Callback) -> list[SymbolicKernel]:

@@ -10,7 +10,7 @@ data class fifteen times as long.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import fields, is_dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -162,6 +162,7 @@ class SymbolicRecipe(NamedTuple):
         def elsewhere(*inputs: Any) -> Any:
             return otherwise(*inputs[:count])
 
+        check.conditions = tuple([formula for driver in drivers_of(self.parts) for formula in driver.conditions])
         instead = eager
         if self.has_no_gradient_flow:
             instead, otherwise = with_gradients_instead(eager), with_gradients_instead(otherwise)
@@ -198,6 +199,14 @@ class SymbolicRecipe(NamedTuple):
         if self.has_no_gradient_flow:
             made = WithoutGradientFlow(made)
         return AliasCheckedProgram(made, eager, self.written, self.reaches, self.open_inputs) if self.written else made
+
+
+def drivers_of(parts: Any) -> Iterator[UnboundSymbolicDriver]:
+    for part in parts:
+        if type(part) is tuple:
+            yield from drivers_of(part)
+        elif hasattr(part, "conditions"):
+            yield part
 
 
 def settled(tree: Any, point: Point) -> Any:

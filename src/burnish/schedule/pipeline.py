@@ -9,6 +9,7 @@ plan.in_output_buffer
 
 from __future__ import annotations
 
+import contextlib
 import functools
 from collections.abc import Sequence
 
@@ -17,6 +18,7 @@ from ..ir.alias_analysis import is_memory_view
 from ..ir.announce_stage import announce
 from ..ir.graph import Graph, Node, Value
 from ..ops.burnish_primitives import ASSEMBLED, CHECK, VIEW
+from ..tensors.views.index_margins import noting
 from ..tensors.views.view_maps import view_offset
 from .fusion.fuse_gathers import fuse_gathers
 from .fusion.fuse_loops import Fusion, Unit, fuse_loops
@@ -66,7 +68,9 @@ def make_plan(
         announce(step.__name__, graph, before)
     classes = classify_nodes(graph, is_symbolic)
     fusion = fuse_loops(graph, classes, memory_peak(graph) if is_training_step else 0)
-    steps, apart = fuse_horizontally(steps_of(graph, classes, fusion, donated), lambda step: isinstance(step, MakeView))
+    with noting() if is_symbolic else contextlib.nullcontext([]) as noted:
+        steps = steps_of(graph, classes, fusion, donated)
+    steps, apart = fuse_horizontally(steps, lambda step: isinstance(step, MakeView))
     calls = [step.node if isinstance(step, Call) else None for step in steps]
     checked = last_that_may_fail(calls)
     steps, placed = store_in_place(graph, steps, [touched(step) for step in steps], checked)
@@ -77,7 +81,7 @@ def make_plan(
         steps, in_place = reuse_elementwise_buffers(
             graph, steps, [touched(step) for step in steps], {*placed, *within}, {graph.inputs[k] for k in donated}
         )
-    plan = Plan(graph, steps, placed=placed | within, in_place=in_place)
+    plan = Plan(graph, steps, placed=placed | within, in_place=in_place, noted=noted)
     if not is_symbolic:
         place_in_arena(plan, frees_arena)
     verify_layouts(plan)

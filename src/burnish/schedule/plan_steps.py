@@ -8,6 +8,7 @@ from typing import Any
 from ..ir.graph import Graph, Node, Value
 from ..ops.burnish_primitives import RUN
 from ..tensors.tensor_types import TensorType
+from ..tensors.views.index_margins import Noted
 from .loops.build_kernel import Launch
 from .loops.loop_ir import print_kernel
 
@@ -50,6 +51,8 @@ class Plan:
     in_output_buffer: dict[Value | Node, tuple[Value, int]] = field(default_factory=dict)
     """Intermediate values and workspaces that share an output's buffer, and their byte offset in it. The output is
     allocated in every run, and is first written after their last use."""
+    noted: Noted = field(default_factory=list)
+    """For symbolic sizes: the margins by which the kernels' indices stay within parts of values."""
 
     def __str__(self) -> str:
         parts = []

@@ -18,7 +18,7 @@ import torch
 from ... import events
 from ...concurrency import fork_safe_locks
 from ...errors import InternalError
-from ...tensors.fit_size_formulas import ALIGNMENT
+from ...tensors.fit_size_formulas import ALIGNMENT, Formula
 from .program import BUILT_IN
 
 MOST_FRAMES = 32
@@ -35,6 +35,8 @@ class SizeCheck(Protocol):
 
     bounds: tuple[tuple[int, ...], tuple[int, ...]] | None
     """The range in which it is known to be valid, except for special sizes."""
+    conditions: tuple[Formula, ...]
+    """What must not be negative. Loops are split where values are joined, and their borders keep an order."""
 
     def __call__(self, point: tuple[int, ...]) -> bool: ...
 
@@ -150,7 +152,7 @@ class SymbolicProgram:
         return self.otherwise
 
     def is_right_for(self, point: tuple[int, ...]) -> bool:
-        if point in self.refused:
+        if point in self.refused or any(formula.at(point) < 0 for formula in self.check.conditions):
             return False
         if not self.is_divided and is_between(self.near[0], point, self.near[1]):
             return True

@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 
 import torch
 
-from ...tensors.fit_size_formulas import Point, slot_starts
+from ...tensors.fit_size_formulas import Formula, Point, slot_starts
 from ..linking.cuda_module_loader import SymbolicWords
 from .call_origins import CallOrigins
 from .native_call_sequence import Join
@@ -74,6 +74,8 @@ class UnboundSymbolicDriver:
     points: list[Point]
     """The sizes of the examples that it was made from."""
     origins: CallOrigins | None = None
+    conditions: tuple[Formula, ...] = ()
+    """What must not be negative for sizes that it is valid for."""
 
     def program(self, join: Join, check: SizeCheck, otherwise: Callable[..., Any]) -> SymbolicProgram:
         """`check` returns whether the program is valid for other sizes; `otherwise` runs where it is not."""

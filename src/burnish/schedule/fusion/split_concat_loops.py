@@ -19,6 +19,7 @@ from typing import TypeVar
 from ...ir.graph import Value
 from ...ops.shapes.concat_lowering import Concat, Part
 from ...tensors.views.affine_indices import Affine, Index
+from ...tensors.views.index_margins import note_within
 
 T = TypeVar("T")
 
@@ -102,6 +103,7 @@ def part_at(value: Value, part: Part, index: Index, extents: tuple[int, ...]) ->
         length, inner = part.parts[number]
         if high >= start + length:
             raise Straddles(value, *cut_at(x, start + length, extents))
+        note_within(f"part {number}", x, extents, start, length)
         index = tuple(x + -start if k == part.dim else other for k, other in enumerate(index))
         part = inner
     return part, index

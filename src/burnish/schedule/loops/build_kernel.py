@@ -18,6 +18,7 @@ from ...ops.scalar_ir import Access, Scalar, load, reduced
 from ...tensors.dtypes import NAMES
 from ...tensors.tensor_types import NumberType, TensorType
 from ...tensors.views.affine_indices import Affine, Index, constant
+from ...tensors.views.index_margins import dropped_on_error, note
 from ...tensors.views.view_maps import view_offset, view_type
 from ..fusion.fusion_groups import Group, is_reduction, is_running
 from ..fusion.split_concat_loops import Box, boxes_of
@@ -146,6 +147,11 @@ class KernelBuilder:
     def stages(self, box: Box, count: int) -> list[Stage]:
         """The stages for one box of the group: the same in all boxes, with other indices."""
         self.extents = box.extents
+        with dropped_on_error():
+            note(*((n, 1) for n in box.extents))
+            return self.stages_here(box, count)
+
+    def stages_here(self, box: Box, count: int) -> list[Stage]:
         self.indices = {root: box.inside(index) for root, index in self.group.roots.items()}
         return [self.stage(level) for level in range(count)]
 

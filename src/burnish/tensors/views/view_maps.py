@@ -16,6 +16,7 @@ from dataclasses import dataclass
 
 from ..tensor_types import TensorType, contiguous_stride
 from .affine_indices import Affine, Index, constant, split, split_hint
+from .index_margins import note_within
 
 Shape = tuple[int, ...]
 Hints = list[tuple[int, int]] | None
@@ -54,8 +55,11 @@ class Reshape:
                     hints.append(hint)
                 return None
             quotient, total = parts
-            if k and quotient.span(extents)[1] >= size:
-                return None
+            note_within("rest", total, extents, 0, step, is_divided=True)
+            if k:
+                if quotient.span(extents)[1] >= size:
+                    return None
+                note_within("row", quotient, extents, 0, size, is_divided=True)
             found.append(quotient)
         return tuple(found)
 
