@@ -347,6 +347,11 @@ def test_identity_of_numbers_that_change():
         assert compiled(X, numbers, number) == fn(X, numbers, number)
 
 
+def test_many_numbers_of_a_list_are_compiled_for():
+    assert graphs_of(in_a_loop, lambda k: [k + 1.5] * 64) == 2
+    assert graphs_of(in_a_loop, lambda k: [k + 1.5] * 65) == 5
+
+
 def appends(x, numbers):
     for number in numbers:
         x = x * number + len(numbers)
