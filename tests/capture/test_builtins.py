@@ -504,6 +504,8 @@ def test_builtins_refuse_the_arguments_that_python_refuses():
             lambda: functools.reduce(function=max, iterable=[1]),
             lambda: setattr(obj, 3, 4),
             lambda: object.__getattribute__(obj),
+            lambda: object.__getattribute__(obj, "shift", 1),
+            lambda: object.__getattribute__(obj, 1),
             lambda: object.__delattr__(obj),
             lambda: object.__new__(),
             lambda: list.__setitem__(items),

@@ -308,12 +308,48 @@ def side_by_side(x, numbers):
         x = x * number + at
     for one, other in zip(numbers, numbers, strict=True):
         x = x + one * other
-    return x, list(enumerate(numbers, 1)), type(zip(numbers)) is zip
+    return x
 
 
 @pytest.mark.parametrize("fn", [in_a_loop, in_a_comprehension, sets_items, side_by_side])
 def test_numbers_of_a_list_are_live_in_a_loop(fn):
     assert graphs_of(fn, lambda k: [k + 2, k + 3, k + 4]) == 2
+
+
+def test_zip_and_enumerate_of_numbers_that_change_are_those_of_python():
+    def fn(x, numbers, kept):
+        pairs, counted = zip(numbers, numbers, strict=True), enumerate(numbers, 1)
+        next(pairs), next(counted)
+        kept[:] = pairs, counted
+        return x + 1, pairs.__reduce__()[0], list(enumerate(numbers)), type(zip(numbers)) is zip
+
+    compiled = burnish.compile(fn, backend="eager")
+    for k in range(4):
+        kept = []
+        result = compiled(X, [k + 0.5, k + 1.5], kept)
+        assert result[1:] == (zip, [(0, k + 0.5), (1, k + 1.5)], True)
+        assert (type(kept[0]), type(kept[1])) == (zip, enumerate)
+        assert (list(kept[0]), list(kept[1])) == ([(k + 1.5, k + 1.5)], [(2, k + 1.5)])
+
+
+def test_identity_of_numbers_that_change():
+    def fn(x, numbers, number):
+        table = {**dict(enumerate(numbers))}
+        found = [n in numbers for n in numbers], [n is numbers[k] for k, n in enumerate(numbers)]
+        five = 5
+        told = numbers[0] is numbers[1], number is five, numbers[0] is number, number in numbers
+        return found, told, [table[k] is numbers[k] for k in range(len(numbers))], numbers.index(numbers[1])
+
+    nan = float("nan")
+    compiled = burnish.compile(fn, backend="eager")
+    for a, b, number in ((1.5, 2.5, 3), (2.5, 3.5, 4), (4.5, 5.5, 5), (nan, 2.5, 6), (nan, nan, 7), (7, 8, 7)):
+        numbers = [a, b]
+        assert compiled(X, numbers, number) == fn(X, numbers, number)
+
+
+def test_many_numbers_of_a_list_are_compiled_for():
+    assert graphs_of(in_a_loop, lambda k: [k + 1.5] * 64) == 2
+    assert graphs_of(in_a_loop, lambda k: [k + 1.5] * 65) == 5
 
 
 def appends(x, numbers):

@@ -225,6 +225,17 @@ def test_reduce_of_nothing():
 
 
 @program
+def test_reduce_over_what_has_no_elements():
+    def fn(x):
+        try:
+            return functools.reduce(torch.add, 5)
+        except TypeError as error:
+            return x, str(error)
+
+    return fn, lambda i: (torch.ones(2),)
+
+
+@program
 def test_reduce_with_a_break_in_its_function():
     def fn(*xs):
         def pick(a, b):

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import copy
 import dis
+import pathlib
 import re
 import types
 from typing import Any
 
 import pytest
 
+from burnish.capture.interpreter import opcodes
 from burnish.capture.interpreter.bytecode_decoder import decode, live_locals
+from burnish.capture.interpreter.execute_with_given_result import CompletedInstruction
 from burnish.capture.interpreter.frames import Generator
 from burnish.capture.interpreter.generator_delegation import runs_code_when_closed
 from burnish.capture.interpreter.opcodes import handler_registry, instruction_table
@@ -180,3 +183,20 @@ def test_a_local_is_dead_after_its_last_use():
     live = live_locals(code)
     multiplied = next(i for i, name in enumerate(code.opnames) if name == "BINARY_OP" and live[i] & 1 == 0)
     assert live[0] == 0b011 and live[multiplied + 1] & 1 == 0 and live[-1] == 0
+
+
+# Methods of the machine that opcodes call to prepare or to store, or that no break comes after.
+PREPARING = frozenset(
+    """
+    add answers_truth_by_frame append check_keys delete_global delete_name handled join_strings leave leave_to_python
+    load_name made match_class new_cell push_truth_and_keep redo_with refuse_opcode return_from same special store_cell
+    store_global store_name yield_from_frame
+    """.split()
+)
+
+
+def test_completed_instruction_repeats_no_operation():
+    called = set()
+    for path in pathlib.Path(opcodes.__file__).parent.glob("*.py"):
+        called.update(re.findall(r"\bm\.(\w+)\(", path.read_text()))
+    assert called - set(vars(CompletedInstruction)) <= PREPARING

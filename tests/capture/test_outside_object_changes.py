@@ -153,3 +153,39 @@ def test_number_in_a_named_tuple_is_no_constant():
         return scaled.tensor * scaled.factor, scaled, scaled._replace(factor=1), type(scaled)
 
     return fn, [(Scaled(torch.ones(2), factor),) for factor in (1, 2, 3, 4, 2.5)]
+
+
+class Slots:
+    __slots__ = ("first", "second")
+
+
+def asks_with_hasattr(x, slots):
+    return x + (slots.second if hasattr(slots, "second") else 0)
+
+
+def asks_with_getattr(x, slots):
+    return x + getattr(slots, "second", 0)
+
+
+def asks_with_try(x, slots):
+    try:
+        return x + slots.second
+    except AttributeError:
+        return x
+
+
+@pytest.mark.parametrize("fn", [asks_with_hasattr, asks_with_getattr, asks_with_try])
+def test_slot_that_has_no_value_at_first(fn):
+    @program
+    def reads():
+        slots = Slots()
+
+        def change(i):
+            if i == 2:
+                slots.second = 4.0
+            elif i == 4:
+                del slots.second
+
+        return lambda x: fn(x, slots), [(torch.ones(2), Before(functools.partial(change, i))) for i in range(6)]
+
+    reads()

@@ -154,3 +154,53 @@ def test_a_number_leaves_a_wrapped_function():
         return (x * total).sum(), x + y
 
     agrees(fn, lambda: (leaf(3),), Counter())
+
+
+def without_dead_code(gm, example_inputs):
+    gm.graph.eliminate_dead_code()
+    gm.recompile()
+    return gm.forward
+
+
+def asserts(t):
+    torch._assert_async(t.sum() > 0, "negative")
+    return t * 2
+
+
+def draws(t):
+    return torch.rand(2) * t
+
+
+@pytest.mark.parametrize(
+    "call",
+    [lambda x: wrap(asserts, x), lambda x: wrap(draws, x), lambda x: checkpoint(asserts, x, use_reentrant=False)],
+)
+def test_effects_of_a_function_whose_result_nobody_uses(call):
+    def fn(x):
+        call(x)
+        return x + 1
+
+    def seen(function):
+        torch.manual_seed(0)
+        found = []
+        for x in (torch.ones(2), torch.ones(2), -torch.ones(2)):
+            try:
+                found.append(function(x).tolist())
+            except RuntimeError as error:
+                found.append(str(error))
+            found.append(torch.rand(1).item())
+        return found
+
+    assert seen(burnish.compile(fn, backend=without_dead_code, fullgraph=True)) == seen(fn)
+
+
+@pytest.mark.parametrize("policy", [[torch.ops.aten.mm.default], lambda ctx, op, *args, **kwargs: False])
+def test_a_policy_that_is_a_function_is_not_given_to_others(policy):
+    given = Counter()
+    contexts = functools.partial(torch_checkpoint.create_selective_checkpoint_contexts, policy)
+    agrees(
+        lambda x, w: checkpoint(sine, x, w, use_reentrant=False, context_fn=contexts),
+        lambda: (leaf(3, 3), leaf(3, 3)),
+        given,
+    )
+    assert (torch.ops.higher_order.tag_activation_checkpoint in given.targets()) is isinstance(policy, list)

@@ -85,7 +85,7 @@ class Recorder(TorchFunctionMode):
         self.pending_break: tuple[breaks.BreakKind, str] | None = None
         self.regions: list[tuple[int, int, bool, list[Handle]]] = []  # of checkpointed calls: from, to, whether they
         # draw random numbers, and which arguments they got
-        self.groups: list[tuple[int, int]] = []  # the calls and effects before functions that may become one node
+        self.groups: list[tuple] = []  # calls, effects and random state before functions that may become one node
         self.kept: list[Any] = []  # tables of tensors that functions of torch hold: see lowered_calls
         self.seconds = 0.0  # spent in torch; eager spends it as well
         self.takes_numbers = False  # NumPy scalars are accepted as if they were Python numbers

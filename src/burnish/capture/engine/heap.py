@@ -325,6 +325,7 @@ class Heap:
         if found is None:
             self.guard("type", source, type(value))
             found = live_scalars.make(value, live_scalars.Expression(None, (source,)), self.tracer)
+            found.original = value
             self.live_numbers[id(source)] = found
             if self.tracer.symbolic_sizes is not None and type(value) is int:
                 self.tracer.symbolic_sizes.offer(found, source)
@@ -339,7 +340,7 @@ class Heap:
         if type(value) in NUMBERS:
             is_live = is_known_to or source.path() in changing
             is_live = is_live or said is not None and said.is_dynamic_number(value, source)
-            return self.live_number(value, source) if is_live else None
+            return self.live_number(value, source) if is_live and value == value else None  # NaN is equal to none
         kind = type(value)
         if kind is not tuple and not is_named_tuple(kind) or said is None and not leads_to(source, changing):
             return None

@@ -167,11 +167,14 @@ def user_modes() -> int:
 def last_difference(continuation: Continuation, slots: list) -> str:
     """Why the guards of the most recent segment fail for these slots."""
     failure = first_failure(continuation.segments[0].guards, slots)
-    return (
-        "the cause is not known"
-        if failure is None
-        else (f"{failure.source} was {failure.expected} and is now {failure.found}")
-    )
+    if failure is None:
+        return "the cause is not known"
+    source = failure.source if len(failure.source) <= LONGEST else f"{failure.source[:LONGEST]}…"
+    return f"{source} was {failure.expected} and is now {failure.found}"
+
+
+LONGEST = 200
+"""Characters of an expression over many numbers."""
 
 
 class Plain:

@@ -75,6 +75,8 @@ class Live:
     expression: Expression
     tracer: Any
     is_read = False  # whether it was read from a tensor: torch makes a new object of it each time
+    original: Any = None
+    """The program's own object, whose identity may matter; None of a number that is computed or read from a tensor."""
 
     def plain(self) -> Any:
         """This run's value, without a guard. Only for inspection."""
@@ -84,7 +86,7 @@ class Live:
         """Guard the value and return it as a constant."""
         value = self.plain()
         self.tracer.guard_value(self.expression, value)
-        return value
+        return value if self.original is None else self.original
 
 
 class LiveInt(int, Live):

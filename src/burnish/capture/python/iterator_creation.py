@@ -1,8 +1,8 @@
 """Creation of builtin iterators while tracing: ``map``, ``zip``, ``enumerate`` and those of ``itertools``.
 
 zip(batches(), labels)      # the user's code is among what it iterates over: a Python version steps through it
-zip(names, sizes)           # C code that passes elements on without looking at them; the Python version, where numbers
-                            # of a list differ from run to run
+zip(names, sizes)           # C code that passes elements on without looking at them; the Python version for a loop in
+                            # which numbers of a list differ from run to run
 """
 
 from __future__ import annotations
@@ -25,12 +25,25 @@ def _polyfilled(polyfill: FunctionType, first: int, last: int | None = None, alw
 
     def handler(m: Any, cls: type, args: tuple, kwargs: dict) -> Any:
         given = (kwargs["iterable"],) if "iterable" in kwargs and not args else args[first:last]
-        if not always and not any(iteration.needs_interpreting(m, a) or iteration.has_live(m, a) for a in given):
+        if not (
+            always
+            or any(iteration.needs_interpreting(m, a) for a in given)
+            or is_for_a_loop(m)
+            and any(iteration.has_live(m, a) for a in given)
+        ):
             return MISSING if not _is_safe(m, given) else _over_items(m, cls, args, kwargs)
         _check_arguments(m, cls, args, kwargs, first, last)
         return m.call(polyfill, args, kwargs)
 
     return handler
+
+
+def is_for_a_loop(m: Any) -> bool:
+    """Whether nobody but a loop meets what the current call returns."""
+    if m.frame is None:
+        return False
+    names, at = m.frame.code.opnames, m.frame.pc
+    return names[at - 1] in ("CALL", "CALL_KW") and names[at] == "GET_ITER"
 
 
 def _check_arguments(m: Any, cls: type, args: tuple, kwargs: dict, first: int, last: int | None) -> None:

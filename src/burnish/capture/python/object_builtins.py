@@ -214,6 +214,12 @@ def _object_setattr(m: Any, args: tuple, kwargs: dict) -> Any:
     return without_result(m, attribute_writes.store_plainly(m, *args))
 
 
+def _object_getattribute(m: Any, args: tuple, kwargs: dict) -> Any:
+    if len(args) != 2 or kwargs or not issubclass(type(args[1]), str):
+        return m.plainly(object.__getattribute__, *args, **kwargs)  # which refuses
+    return attribute_reads.load_plainly(m, *args)
+
+
 def _object_delattr(m: Any, args: tuple, kwargs: dict) -> Any:
     if issubclass(type(args[0]), type):
         return m.plainly(object.__delattr__, *args)  # which refuses
@@ -229,7 +235,7 @@ def _vars(m: Any, args: tuple, kwargs: dict) -> Any:
 
 UNBOUND: dict[Any, Callable] = {
     object.__init__: lambda m, args, kwargs: m.plainly(object.__init__, *args, **kwargs),
-    object.__getattribute__: lambda m, args, kwargs: attribute_reads.load_plainly(m, *args[:2]),
+    object.__getattribute__: _object_getattribute,
     object.__setattr__: _object_setattr,
     object.__delattr__: _object_delattr,
     type.__call__: lambda m, args, kwargs: object_creation.construct_by_type(m, args[0], args[1:], kwargs),

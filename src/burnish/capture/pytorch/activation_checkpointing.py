@@ -244,8 +244,11 @@ class CapturedRegion(Region):
 
     def becomes_a_node(self) -> bool:
         """Backends of others know checkpoints as `torch.compile` shows them: a node with a graph. Its recomputation
-        would draw other random numbers, and write to running statistics once more."""
+        would draw other random numbers, and write to running statistics once more. They ask the policy again, and a
+        function would see each operator twice."""
         if not self.m.options.shows_operators or self.before:
+            return False
+        if self.policy is not None and getattr(self.policy.policy, "__module__", None) != torch_checkpoint.__name__:
             return False
         from torch._higher_order_ops.wrap import tag_activation_checkpoint  # few programs have such a backend
 

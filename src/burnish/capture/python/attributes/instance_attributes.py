@@ -132,6 +132,7 @@ def load_by_rules(m: Any, obj: Any, kind: type, name: str) -> Any:
                 return m.call(object_polyfills.read_property, (fget, obj, name), {})
             return m.call(fget, (obj,), {})
         if descriptor_kind is MemberDescriptorType:
+            guard_unset(m, obj, descriptor, name)
             return m.heap.read_field(obj, name, lambda: m.plainly(reader_of(m, kind), obj, name))
         if descriptor_kind is GetSetDescriptorType:
             return load_c_field(m, obj, name)
@@ -166,6 +167,21 @@ def load_by_rules(m: Any, obj: Any, kind: type, name: str) -> Any:
     if isinstance(fallback, FunctionType) or fallback in OF_DICTS:
         return m.call(fallback, (obj, name), {})
     return m.plainly(reader_of(m, kind), obj, name)
+
+
+def guard_unset(m: Any, obj: Any, descriptor: MemberDescriptorType, name: str) -> None:
+    """That a slot of an object from outside has no value, if so."""
+    origin = m.heap.origin_of(obj)
+    if origin is not None and name not in origin.written and is_unset(obj, descriptor):
+        m.heap.guard_answer(is_unset, origin.source, descriptor)
+
+
+def is_unset(obj: Any, descriptor: MemberDescriptorType) -> bool:
+    try:
+        descriptor.__get__(obj)
+    except AttributeError:
+        return True
+    return False
 
 
 def table_of(m: Any, obj: Any, name: str) -> Any:

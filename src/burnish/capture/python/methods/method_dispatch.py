@@ -83,7 +83,8 @@ def _call_unless_copied(
 def _call_unless_of_attributes(
     rule: Callable, m: Any, owner: Any, name: str, args: tuple, kwargs: dict, method: Callable
 ) -> Any:
-    if name in ATTRIBUTE_METHODS and len(args) == (1 if name == "__getattribute__" else 2) and not kwargs:
+    count = 1 if name == "__getattribute__" else 2
+    if name in ATTRIBUTE_METHODS and len(args) == count and issubclass(type(args[0]), str) and not kwargs:
         return ATTRIBUTE_METHODS[name](m, owner, args)
     return rule(m, owner, name, args, kwargs, method)
 

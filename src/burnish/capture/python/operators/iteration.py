@@ -176,8 +176,15 @@ def iterate_in_loop(m: Any, value: Any) -> Any:
 
 
 def has_live(m: Any, value: Any) -> bool:
-    """Whether it is an outside list in which numbers may be live scalars."""
-    return type(value) is list and keeps_numbers(m.heap, m.heap.origin_of(value)) and any(map(is_number, value))
+    """Whether it is an outside list in which numbers may be live scalars. Many would make a long graph."""
+    return (
+        type(value) is list
+        and keeps_numbers(m.heap, m.heap.origin_of(value))
+        and 0 < sum(map(is_number, value)) <= MOST_LIVE
+    )
+
+
+MOST_LIVE = 64
 
 
 def is_number(value: Any) -> bool:

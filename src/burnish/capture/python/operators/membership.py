@@ -42,7 +42,11 @@ def contains(m: Any, container: Any, item: Any, invert: bool) -> Any:
         ):
             return m.plainly(operator.contains, settled(container), item)  # which refuses
         return m.call(protocol_polyfills.not_contains if invert else protocol_polyfills.contains, (container, item), {})
-    if issubclass(type(item), Live) and kind in KEYED | {list, tuple} and all(type(k) in SIMPLE for k in container):
+    if (
+        issubclass(type(item), Live)
+        and kind in KEYED | {list, tuple}
+        and all(type(k) in SIMPLE and k == k for k in container)  # NaN is found by its identity alone
+    ):
         expose(
             m, container, reads_order=False
         )  # what it holds is guarded, so only the number differs, and of it only the answer counts

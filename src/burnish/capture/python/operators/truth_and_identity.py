@@ -94,20 +94,29 @@ def truth_of_live(value: Any) -> bool:
 FIRST_SHARED, LAST_SHARED = -5, 256  # Python has one object for each of these numbers
 
 
+def same_number(left: Any, right: Any) -> bool:
+    """``left is right``, of which at least one is a live scalar."""
+    live = [x for x in (left, right) if issubclass(type(x), Live)]
+    if live_scalars.PLAIN.get(type(left), type(left)) is not live_scalars.PLAIN.get(type(right), type(right)):
+        return False
+    left, right = settled(left), settled(right)
+    if type(left) is int and FIRST_SHARED <= left <= LAST_SHARED:
+        return left == right
+    if any(x.is_read for x in live):
+        return False
+    if len(live) == 1 or all(x.original is not None for x in live):
+        return left is right
+    return left == right
+
+
 def same(m: Any, left: Any, right: Any) -> bool:
     answer = left is right
     if m.chosen and any(min_max_of_tensors.is_chosen(m, x) for x in (left, right) if isinstance(x, torch.Tensor)):
         m.stop(breaks.DATA_BRANCH, "which of its arguments min() or max() returns")
+    if issubclass(type(left), Live) or issubclass(type(right), Live):
+        return answer or same_number(left, right)
     if type(left) in live_scalars.KINDS or type(right) in live_scalars.KINDS:
         return answer
-    if issubclass(type(left), Live) or issubclass(type(right), Live):
-        if answer or left is None or right is None:
-            return answer
-        is_read = any(issubclass(type(x), Live) and x.is_read for x in (left, right))
-        left, right = settled(left), settled(right)
-        if is_read and not (type(left) is int and FIRST_SHARED <= left <= LAST_SHARED):
-            return False
-        return type(left) is type(right) and left == right
     a, b = m.heap.origin_of(left), m.heap.origin_of(right)
     if a is not None and b is not None and a is not b and not (a.source.is_pinned and b.source.is_pinned):
         m.heap.guard("unlike", a.source, b.source)

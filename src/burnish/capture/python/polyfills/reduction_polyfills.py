@@ -114,7 +114,10 @@ except ValueError as _error:
 
 
 def reduce(function, items, initial=MISSING):
-    iterator = iter(items)
+    try:
+        iterator = iter(items)
+    except TypeError:
+        raise TypeError("reduce() arg 2 must support iteration") from None
     if initial is MISSING:
         try:
             total = next(iterator)

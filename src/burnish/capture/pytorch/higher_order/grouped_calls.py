@@ -23,7 +23,7 @@ from ..graph_regions.graph_region import graph_of_calls
 def group(m: Any, start: int, target: Any, options: dict[str, Any]) -> torch.fx.GraphModule | None:
     """Replace the calls from ``start`` on by one of ``target``, which gets their graph and returns those of their
     results that are still alive. Returns the graph; None if nothing was replaced, because a call reads numbers of the
-    graph, or sizes may vary."""
+    graph, or sizes may vary, or a backend that removes unused nodes would remove an effect."""
     recorder = m.recorder
     if m.unbacked_sizes.has_sizes or (m.symbolic_sizes is not None and m.symbolic_sizes.symbols.is_any):
         return None
@@ -32,6 +32,8 @@ def group(m: Any, start: int, target: Any, options: dict[str, Any]) -> torch.fx.
     if not results or operands is None or any(call.target == "item" for call in calls):
         return None
     graph = graph_of_calls(m, start, calls, operands, [handle for handle, _ in results])
+    if any(has_effect(node) for node in graph.graph.nodes if node.op not in ("placeholder", "output")):
+        return None
     graph.meta[GRAPH_NAME] = "wrap_body"
     given = tuple(map(recorder.tensor, operands.values()))
     recorder.drop_calls(start)
@@ -39,6 +41,12 @@ def group(m: Any, start: int, target: Any, options: dict[str, Any]) -> torch.fx.
     recorder.calls.append(Call(target, (graph, *given), options, m.user_line()))
     recorder.register([value for _, value in results], Handle(start))
     return graph
+
+
+def has_effect(node: torch.fx.Node) -> bool:
+    """Whether a node does something besides its result: it asserts, draws, or changes a mode. The node with the graph
+    has no effect for `torch.fx`."""
+    return node.is_impure() or "generator" in node.kwargs
 
 
 def made_since(recorder: Any, start: int) -> Iterator[tuple[Handle, torch.Tensor]]:

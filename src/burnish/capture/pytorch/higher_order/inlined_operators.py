@@ -52,7 +52,12 @@ def group_ends() -> None:
 
 
 def begin_group(m: Any, args: tuple, kwargs: dict) -> None:
-    m.recorder.groups.append((len(m.recorder.calls), len(m.effects)))
+    m.recorder.groups.append((len(m.recorder.calls), len(m.effects), random_state()))
+
+
+def random_state() -> list[bytes]:
+    devices = torch.cuda.get_rng_state_all() if torch.cuda.is_initialized() else []
+    return [state.numpy().tobytes() for state in (torch.get_rng_state(), *devices)]
 
 
 def leave_group(m: Any, args: tuple, kwargs: dict) -> None:
@@ -61,12 +66,14 @@ def leave_group(m: Any, args: tuple, kwargs: dict) -> None:
 
 def end_group(m: Any, args: tuple, kwargs: dict) -> None:
     """The calls since its beginning become one node, unless a graph break lies between, or something else than calls.
-    The position of a write or another effect among the calls decides what it sees."""
+    The position of a write or another effect among the calls decides what it sees. Random numbers are drawn even where
+    nobody uses them."""
     if not m.recorder.groups:
         return
-    start, effects = m.recorder.groups.pop()
+    start, effects, random = m.recorder.groups.pop()
     if (
         m.region is not None
+        or random != random_state()
         or len(m.effects) != effects
         or any(at > start for at in m.recorder.clones)
         or any(torch_call_roles.writes(call.target, call.kwargs) for call in m.recorder.calls[start:])
