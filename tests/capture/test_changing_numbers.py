@@ -338,13 +338,16 @@ def test_identity_of_numbers_that_change():
         found = [n in numbers for n in numbers], [n is numbers[k] for k, n in enumerate(numbers)]
         five = 5
         told = numbers[0] is numbers[1], number is five, numbers[0] is number, number in numbers
+        kept[:] = numbers[0], [n for n in numbers], [*numbers]  # noqa: C416
         return found, told, [table[k] is numbers[k] for k in range(len(numbers))], numbers.index(numbers[1])
 
-    nan = float("nan")
+    nan, kept = float("nan"), []
     compiled = burnish.compile(fn, backend="eager")
     for a, b, number in ((1.5, 2.5, 3), (2.5, 3.5, 4), (4.5, 5.5, 5), (nan, 2.5, 6), (nan, nan, 7), (7, 8, 7)):
         numbers = [a, b]
-        assert compiled(X, numbers, number) == fn(X, numbers, number)
+        expected = fn(X, numbers, number)
+        assert compiled(X, numbers, number) == expected
+        assert kept[0] is kept[1][0] is kept[2][0] is numbers[0]
 
 
 def test_many_numbers_of_a_list_are_compiled_for():

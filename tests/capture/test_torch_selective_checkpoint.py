@@ -76,7 +76,8 @@ def test_saved_results_are_not_computed_again(saves):
             assert count.calls.count(SIN) >= 2
 
 
-def test_a_policy_with_state_is_left_to_torch():
+@pytest.mark.parametrize("is_object", [False, True])
+def test_a_policy_with_state_is_left_to_torch(is_object):
     counts = {"mm": 0}
 
     def policy(ctx, op, *args, **kwargs):
@@ -84,8 +85,14 @@ def test_a_policy_with_state_is_left_to_torch():
             counts["mm"] += 1
         return op is MM and counts["mm"] % 2 == 1
 
+    class Policy:
+        def __call__(self, *args, **kwargs):
+            return policy(*args, **kwargs)
+
+    given = Policy() if is_object else policy
+
     def fn(x, w):
-        context = functools.partial(create_selective_checkpoint_contexts, policy)
+        context = functools.partial(create_selective_checkpoint_contexts, given)
         return checkpoint(block, x * 1, w, use_reentrant=False, context_fn=context) * 2
 
     compiled = burnish.compile(fn)

@@ -86,17 +86,17 @@ class Live:
         """Guard the value and return it as a constant."""
         value = self.plain()
         self.tracer.guard_value(self.expression, value)
-        return value if self.original is None else self.original
+        return value
 
 
 class LiveInt(int, Live):
     def plain(self) -> int:
-        return int.__pos__(self)
+        return int.__pos__(self) if self.original is None else self.original
 
 
 class LiveFloat(float, Live):
     def plain(self) -> float:
-        return float.__pos__(self)
+        return float.__pos__(self) if self.original is None else self.original
 
 
 class LiveStr(str, Live):

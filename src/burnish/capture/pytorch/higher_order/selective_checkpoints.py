@@ -14,6 +14,8 @@ computed. So what it reads needs no guard, but one that writes to outside object
 
 from __future__ import annotations
 
+import functools
+from types import FunctionType, MethodType
 from typing import Any
 
 from torch.utils import checkpoint as torch_checkpoint
@@ -48,6 +50,8 @@ def policy_of(m: Any, context_fn: Any) -> Any:
     if type(made) is not tuple or tuple(map(type, made)) != (CACHING, CACHED):
         return None
     policy = made[0].policy_fn
+    if type(policy) not in (FunctionType, MethodType, functools.partial):
+        return None  # what it writes to is not known
     return None if written_by(policy, set()) is not None else policy
 
 
