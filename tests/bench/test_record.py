@@ -72,5 +72,5 @@ def test_failing_write_leaves_the_last_complete_run(tmp_path):
 
 @pytest.mark.parametrize("data", [{}, [], {"format": 0}])
 def test_file_of_another_format_is_refused(data):
-    with pytest.raises(ValueError, match="no benchmark of format"):
+    with pytest.raises(ValueError, match="it is not a benchmark of format"):
         Run.from_data(data)
