@@ -13,11 +13,11 @@ tensor that a step reads or writes, as if caches were large enough.
 
 from __future__ import annotations
 
-import functools
 import logging
 from math import prod
 from typing import Any
 
+from ..concurrency.compute_once import once
 from ..ir.alias_analysis import aliased_argument
 from ..ir.graph import Node, Value, map_values, values_in
 from ..ops.burnish_primitives import CHECK, RUN
@@ -126,7 +126,7 @@ def call_operations(node: Node) -> int | None:
     return int(count(*args, **dict(kwargs), out_val=made[0] if len(made) == 1 else made))
 
 
-@functools.cache
+@once
 def flop_counts() -> dict[Any, Any]:
     """Torch's counter imports triton, and logs where there is none. A program without a report pays for neither."""
     logger = logging.getLogger("torch.utils.flop_counter")
