@@ -10,10 +10,11 @@
 from __future__ import annotations
 
 import functools
+import gc
 import re
 import types
 import weakref
-from types import BuiltinFunctionType, FunctionType, MethodType
+from types import BuiltinFunctionType, FunctionType, MethodType, ModuleType
 from typing import Any
 
 import torch
@@ -26,8 +27,9 @@ from ...engine.interpreted_or_native import is_trusted_type
 from ...engine.object_lifetimes import WeakOrigin
 from ...guards.object_sources import Source
 from ...guards.tensor_metadata import TENSOR_TYPES
-from ...interpreter.frames import MISSING, frames_from
+from ...interpreter.frames import MISSING, Generator, frames_from
 from ...interpreter.frames_to_slots import values_of
+from ...interpreter.reads_past_overrides import dict_of
 from ...numbers import numpy_tables
 from ...numpy_calls import numpy_dispatch
 from ...pytorch import library_operators, opaque_nodes
@@ -151,7 +153,29 @@ def may_be_gone(m: Any, value: Any) -> bool:
         is_at_risk = not isinstance(held, WeakOrigin)
     else:
         is_at_risk = was_taken_out(m.heap, source)
-    return is_at_risk and not any(value is each for frame in frames_from(m.frame) for each in values_of(frame))
+    return is_at_risk and not is_held_here(m, value)
+
+
+def is_held_here(m: Any, wanted: Any) -> bool:
+    """Whether a variable holds an object, or one leads to it through objects that the trace has made: so it will be in
+    the next call."""
+    waiting = [value for frame in frames_from(m.frame) for value in values_of(frame)]
+    seen = set(map(id, waiting))
+    while waiting:
+        value = waiting.pop()
+        if value is wanted:
+            return True
+        parts: list[Any] = []
+        if type(value) is Generator:
+            parts = [part for frame in frames_from(value.frame) for part in values_of(frame)]
+        elif m.heap.origin_of(value) is None and not issubclass(type(value), NOT_FOLLOWED):
+            parts = [*gc.get_referents(value), *(dict_of(value) or {}).values()]
+        waiting += [part for part in parts if id(part) not in seen]
+        seen.update(map(id, parts))
+    return False
+
+
+NOT_FOLLOWED = (type, ModuleType, FunctionType)
 
 
 def is_held_weakly(source: Source | None) -> bool:
