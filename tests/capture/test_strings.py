@@ -222,3 +222,13 @@ def test_string_of_a_class_with_a_tensor():
         return loss.x * 2, str(loss), f"{loss!s:>12}"
 
     return fn, ordinary
+
+
+class Pair(tuple):
+    def __repr__(self):
+        return "a pair"
+
+
+@program(breaks=0)
+def test_percent_formats_the_elements_of_a_tuple_with_its_own_text():
+    return lambda x, pair: (x + 1, "%s and %s" % pair), lambda i: (torch.ones(2), Pair((i, "b")))

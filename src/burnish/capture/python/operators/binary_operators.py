@@ -256,7 +256,11 @@ def holds_numbers_alone(value: Any) -> bool:
 
 
 def format_by_percent(m: Any, text: str, values: Any) -> Any:
-    if print_and_format.needs_python_text(m, values) or finds_items_by_methods(m, values):
+    m.heap.expose(values)
+    # Of a tuple, the elements are formatted, and no method of its class is called.
+    formatted = elements_of(values) if issubclass(type(values), tuple) else (values,)
+    needs_python = any(print_and_format.needs_python_text(m, value) for value in formatted)
+    if needs_python or finds_items_by_methods(m, values):
         m.stop(breaks.OPAQUE_CALL, "% formatting of an object with its own text")
     settle_all(m, values)
     return m.perform(operator.mod, text, values)
