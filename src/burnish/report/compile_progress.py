@@ -19,6 +19,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, TextIO
 
+from ..concurrency import fork_safe_locks
 from ..events import Event, subscribe
 from .subscribe_while_enabled import is_terminal
 from .text_layout import line_text
@@ -68,7 +69,7 @@ class Progress:
         self.is_wanted, self.to = is_wanted, to
         self.running: dict[int, Compilation] = {}
         self.ended = threading.Event()
-        self.lock = threading.Lock()
+        self.lock = fork_safe_locks.lock()
 
     def on_event(self, event: Event) -> None:
         thread, data = threading.get_ident(), event.data

@@ -33,6 +33,7 @@ from typing import Any, NamedTuple
 import torch
 
 from .. import events
+from ..concurrency import fork_safe_locks
 from ..errors import UserError
 from .runs_natively import runs_natively
 from .text_layout import count, duration, preformatted
@@ -79,7 +80,7 @@ class SegmentProfile:
 
 
 _installed: list[Profile] = []
-_installing = threading.RLock()
+_installing = fork_safe_locks.rlock()
 """The profiles that are on, in the order in which they began: each replaces the functions of those before."""
 
 

@@ -11,6 +11,8 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
+from ..concurrency import fork_safe_locks
+
 Stop = Callable[[], None]
 
 
@@ -24,7 +26,7 @@ def while_wanted(
     """
     wanting: set[int] = set()
     running: list[Stop] = []
-    lock = threading.RLock()
+    lock = fork_safe_locks.rlock()
 
     def follow(settings: Any) -> None:
         with lock:
