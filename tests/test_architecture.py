@@ -29,7 +29,7 @@ MAY_IMPORT = {
     "settings": {"errors"},
     "fuel": {"events", "settings"},
     "runtime": BASE | {"tensors"},
-    "report": {"errors", "events"},
+    "report": {"concurrency", "errors", "events"},
     "tensors": BASE,
     "ops": BASE | {"tensors"},
     "ir": BASE | {"tensors", "ops"},
