@@ -160,7 +160,7 @@ def test_stage_announces_its_begin_and_its_end_and_passes_errors_on():
             raise ValueError("odd")
         return number // 2
 
-    assert halve(4) == 2  # nobody listens
+    assert halve(4) == 2  # there is no subscriber
     with recorded("stage.begin", "stage.end") as found:
         assert halve(8) == 4
         with pytest.raises(ValueError):

@@ -39,7 +39,7 @@ def _polyfilled(polyfill: FunctionType, first: int, last: int | None = None, alw
 
 
 def is_for_a_loop(m: Any) -> bool:
-    """Whether nobody but a loop meets what the current call returns."""
+    """Whether only a loop uses the result of the current call."""
     if m.frame is None:
         return False
     names, at = m.frame.code.opnames, m.frame.pc

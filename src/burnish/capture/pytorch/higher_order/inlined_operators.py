@@ -65,9 +65,9 @@ def leave_group(m: Any, args: tuple, kwargs: dict) -> None:
 
 
 def end_group(m: Any, args: tuple, kwargs: dict) -> None:
-    """The calls since its beginning become one node, unless a graph break lies between, or something else than calls.
-    The position of a write or another effect among the calls decides what it sees. Random numbers are drawn even where
-    nobody uses them."""
+    """The calls since its beginning become one node, unless there is a graph break or anything but calls between. A
+    write or another effect among the calls depends on its position. Random numbers are drawn even if they are not used.
+    """
     if not m.recorder.groups:
         return
     start, effects, random = m.recorder.groups.pop()
