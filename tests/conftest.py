@@ -1,9 +1,12 @@
 """Settings and fixtures of all tests: internal errors are raised instead of falling back to eager, and
 untraced calls are detected. Each begins with nothing compiled, the default stance, one random seed and one thread."""
 
+import atexit
 import gc
 import os
 import re
+import shutil
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -13,6 +16,10 @@ os.environ.setdefault("BURNISH_CHECK", "1")
 os.environ.setdefault("_BURNISH_COMPARE_RESULTS", "0")
 os.environ.setdefault("BURNISH_CACHE", "0")  # nor code that an earlier run left on disk
 os.environ.setdefault("BURNISH_NEVER_SLOWER", "0")  # a test of compiled code must not end up testing eager
+# Reports of planted failures and the like go where they are deleted; pytest's own folders stay where one looks for them.
+os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", tempfile.gettempdir())
+tempfile.tempdir = os.environ["TMPDIR"] = tempfile.mkdtemp(prefix="burnish-tests-")
+atexit.register(shutil.rmtree, tempfile.tempdir, ignore_errors=True)
 # Programs that tests start import what is tested here, not what is installed.
 os.environ["PYTHONPATH"] = os.pathsep.join(
     filter(None, [str(Path(__file__).parent.parent / "src"), os.environ.get("PYTHONPATH")])
