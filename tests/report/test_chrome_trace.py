@@ -11,6 +11,7 @@ from torch.profiler import ProfilerActivity, profile
 import burnish
 from burnish import events
 from burnish.errors import UserError
+from burnish.frontend.live_programs import live_segments
 
 from ..recorded_events import recorded
 
@@ -82,7 +83,7 @@ def test_profiler_names_stages_of_what_is_compiled_meanwhile():
 def test_nothing_is_replaced_before_and_after_a_profiler():
     x = torch.ones(4, 16)
     compiled = warmed(Scaled(), x)
-    (segment,) = [segment for segment, _ in burnish.api.live_segments()]
+    (segment,) = [segment for segment, _ in live_segments()]
     before = segment.check, segment.graph, segment.finish
     with profile(activities=[ProfilerActivity.CPU]), torch.no_grad():
         compiled(x)
@@ -112,7 +113,7 @@ def test_loaded_program_names_lines_of_this_file(tmp_path):
 def test_profiler_that_ends_inside_a_trace_leaves_nothing_behind(tmp_path):
     model, x = Scaled(), torch.ones(4, 16)
     compiled = warmed(model, x)
-    (segment,) = [segment for segment, _ in burnish.api.live_segments()]
+    (segment,) = [segment for segment, _ in live_segments()]
     before = segment.check, segment.graph, segment.finish
     profiler = profile(activities=[ProfilerActivity.CPU])
     with torch.no_grad():
@@ -132,7 +133,7 @@ def test_failure_to_name_ranges_does_not_end_the_profile(monkeypatch):
     from burnish.report import profiler_ranges
 
     compiled, x = warmed(Scaled(), torch.ones(4, 16)), torch.ones(4, 16)
-    (segment,) = [segment for segment, _ in burnish.api.live_segments()]
+    (segment,) = [segment for segment, _ in live_segments()]
     before = segment.check, segment.graph
 
     def broken(function, part):

@@ -36,11 +36,11 @@ import torch
 import torch.fx
 from torch.utils import _pytree as pytree
 
-from ..api import is_asynchronous, original_of, runner, why_not_compile
 from ..backends.registry import lookup
 from ..capture.engine.program_options import Options
 from ..capture.symbolic_sizes.declared_dimensions import DeclaredSize, DeclaredSymbol
 from ..errors import InternalError, UserError
+from ..frontend.compile_callable import is_asynchronous, original_of, runner, why_not_compile
 from ..frontend.marks import is_disabled
 from ..integrations.from_torch_export import callable_of, class_name_of, example_of, is_exported_program
 from ..report.explain_report import list_operations

@@ -17,7 +17,6 @@ from __future__ import annotations
 
 import copy
 import functools
-import importlib
 import inspect
 import sys
 import weakref
@@ -250,8 +249,9 @@ class Forward:
 
     def aot_compile(self, example_inputs: Any) -> Any:
         """One graph that takes the module as its first argument, as ``torch.compile(model).forward.aot_compile``."""
-        ahead_of_time = importlib.import_module("burnish.integrations.ahead_of_time")  # by name: it imports this file
-        return ahead_of_time.of_module(self.module._orig_mod, self.module._options.fullgraph, example_inputs)
+        from ..integrations.ahead_of_time import of_module
+
+        return of_module(self.module._orig_mod, self.module._options.fullgraph, example_inputs)
 
     def __getattr__(self, name: str) -> Any:
         if name == "inside":  # a copy that is not initialized yet

@@ -12,13 +12,13 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from .. import settings
-from ..api import original_of, runner, why_not_compile
 from ..backends.registry import lookup
 from ..capture.engine.engine import Program
 from ..capture.engine.program_options import Options
 from ..errors import UserError
 from ..report.cost_report import Cost, cost_of_run
 from ..report.record_run import RunRecorder
+from .compile_callable import original_of, runner, why_not_compile
 from .describe_guards import guard_text
 
 

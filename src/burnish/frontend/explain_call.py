@@ -12,7 +12,6 @@ from collections.abc import Callable
 from traceback import FrameSummary
 from typing import Any
 
-from ..api import is_asynchronous, original_of, runner, why_not_compile
 from ..backends.registry import lookup
 from ..capture import breaks
 from ..capture.engine.engine import Program
@@ -21,6 +20,7 @@ from ..errors import UserError
 from ..report.explain_report import BreakReason, ExplainOutput
 from ..runtime.segments import Segment
 from . import marks
+from .compile_callable import is_asynchronous, original_of, runner, why_not_compile
 from .describe_guards import guard_text
 
 

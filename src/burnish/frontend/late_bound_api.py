@@ -1,17 +1,8 @@
-"""``burnish.compile`` and ``burnish.explain`` for modules that these import themselves.
-
-late_bound_api.compile(function, **kwargs)       registered by the API
-late_bound_api.explain(function)                 imported when it is called
-"""
+"""``burnish.compile`` for modules that the API itself imports. The API registers it here."""
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Callable
 from typing import Any
 
 compile: Callable[..., Any]
-
-
-def explain(function: Any) -> Callable[..., Any]:
-    return importlib.import_module("burnish.frontend.explain_call").explain(function)

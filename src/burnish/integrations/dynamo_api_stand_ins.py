@@ -15,7 +15,6 @@ The functions of Dynamo are replaced once it is loaded, which happens elsewhere.
 from __future__ import annotations
 
 import functools
-import importlib
 import sys
 import tempfile
 import types
@@ -27,7 +26,6 @@ import torch
 
 from .. import events
 from ..cli import cache_archive
-from ..frontend import late_bound_api
 from ..frontend.live_programs import forget_all
 from ..runtime.disk.disk_cache import disk_cache
 from . import torch_logs
@@ -128,7 +126,9 @@ def _info() -> Any:
 
 
 def _load_compiled_function(original: Any) -> Any:
-    return importlib.import_module(f"{__package__}.ahead_of_time").loading(original)
+    from .ahead_of_time import loading
+
+    return loading(original)
 
 
 OF_COMPILER: dict[str, Callable[[Any], Any]] = {
@@ -143,16 +143,19 @@ OF_COMPILER: dict[str, Callable[[Any], Any]] = {
 
 
 def _explain(original: Any) -> Any:
-    def explain(f: Any, *extra_args: Any, **extra_kwargs: Any) -> Any:
-        explained = late_bound_api.explain(f)
+    def explain_call(f: Any, *extra_args: Any, **extra_kwargs: Any) -> Any:
+        from ..frontend.explain_call import explain
+
+        explained = explain(f)
         return explained(*extra_args, **extra_kwargs) if extra_args or extra_kwargs else explained
 
-    return explain
+    return explain_call
 
 
 def _export(original: Any) -> Any:
-    # By name: what exports imports the compiled module, and that imports this file.
-    return importlib.import_module(f"{__package__}.dynamo_export").replacement(original)
+    from .dynamo_export import replacement
+
+    return replacement(original)
 
 
 def _reset_dynamo(original: Any) -> Any:

@@ -20,11 +20,11 @@ from typing import Any
 
 import torch
 
-from ..api import why_not_compile
 from ..capture.engine.engine import Program
 from ..capture.engine.program_options import Options
 from ..errors import UserError
 from ..frontend import unknown_python
+from ..frontend.compile_callable import why_not_compile
 from ..frontend.compile_options import options_of
 from ..frontend.compiled_module import CompiledModule, CompiledRegion, call_block, compile_
 from ..frontend.live_programs import keep_track

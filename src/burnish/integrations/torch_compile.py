@@ -157,9 +157,9 @@ def _door_before(further: Callable[..., Any]) -> Callable[..., Any]:
 
 def compile_ahead(compiled: Any, is_whole: bool, example_inputs: Any) -> Any:
     """``torch.compile(fn).aot_compile(example_inputs)``"""
-    # By name: what exports imports the compiled module, and that imports this file.
-    ahead_of_time = importlib.import_module(f"{__package__}.ahead_of_time")
-    return ahead_of_time.of_function(compiled, is_whole, example_inputs)
+    from .ahead_of_time import of_function
+
+    return of_function(compiled, is_whole, example_inputs)
 
 
 def _is_ours(backend: Any) -> bool:

@@ -1,0 +1,142 @@
+"""From a callable to a compiled function: which callables can be compiled, and what stands in for them.
+
+compiled_function(original, options, kwargs)      what `burnish.compile` returns of a function
+runner(original, options)                         a program, and a function that runs it
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import inspect
+import types
+import warnings
+from collections.abc import Callable
+from typing import Any, cast
+
+import torch
+
+from ..capture.engine.engine import Program
+from ..capture.engine.program_options import Options
+from ..capture.python.calls.function_calls import is_replaced
+from ..capture.python.polyfills import object_polyfills
+from ..errors import UserError
+from . import stance, unknown_python
+from .live_programs import keep_track
+
+
+def why_not_compile(model: Any) -> str | None:
+    """A sentence if ``model`` cannot be compiled."""
+    if isinstance(model, type):
+        name = model.__qualname__
+        return (
+            f"burnish.compile was given the class {name}. Make an object and compile that, "
+            f"burnish.compile({name}(...)), or put the decorator on the method that does the work."
+        )
+    if isinstance(model, (property, functools.cached_property)):
+        return (
+            "burnish.compile was given a property. Put the decorators the other way round, "
+            "@property above @burnish.compile, so that its function is what is compiled."
+        )
+    if isinstance(model, torch.Tensor):
+        return (
+            "burnish.compile was given a tensor, most likely the result of a call. Give the function itself, "
+            "without calling it: burnish.compile(fn)(x)."
+        )
+    if not callable(model):
+        return (
+            f"burnish.compile takes a function, a module or another callable, not {model!r:.80}. "
+            f"Give the function itself, without calling it. Options are given by name: backend=..., mode=...."
+        )
+    return None
+
+
+def makes_callables(model: Any) -> bool:
+    """Whether ``model`` is a user class whose instances are called by a Python function. Torch's own classes are
+    excluded: every other user of the class would get compiled modules as well."""
+    return (
+        isinstance(model, type)
+        and not model.__module__.startswith("torch.")
+        and isinstance(call_of_instances(model), types.FunctionType)
+    )
+
+
+def call_of_instances(cls: type) -> Any:
+    """The ``__call__`` of a class's instances; None where they cannot be called."""
+    return next((base.__dict__["__call__"] for base in cls.__mro__ if "__call__" in base.__dict__), None)
+
+
+def original_of(model: Any) -> Any:
+    """The original of a compiled function or module; anything else is its own original. Functions compiled by
+    torch.compile are unwrapped too: Dynamo would trace our interpreter."""
+    if isinstance(model, types.MethodType):
+        inside = original_of(model.__func__)
+        return model if inside is model.__func__ else types.MethodType(inside, model.__self__)
+    if getattr(model, "_torchdynamo_wrapper_id", id(model)) != id(model):
+        return model  # `functools.wraps` has copied the marks of the inner function
+    marks_of_dynamo = model.__dict__ if isinstance(model, types.FunctionType) else {}
+    if "__burnish_original__" not in marks_of_dynamo and "_torchdynamo_disable" not in marks_of_dynamo:
+        inside = marks_of_dynamo.get("_torchdynamo_orig_callable", model)
+        if inside is not model:
+            return original_of(inside)
+    return getattr(model, "__burnish_original__", model)
+
+
+def runner(original: Any, options: Options, kind: type[Program] = Program) -> tuple[Program, Callable[..., Any]]:
+    """A program for a callable, and how to run it. A function is interpreted itself, anything else through a call of
+    it. So are functions of torch that a trace does not interpret."""
+    unknown_python.refuse_unknown_python()
+    if isinstance(original, types.FunctionType) and not is_replaced(original):
+        made = kind(original, options)
+        return made, made
+    made = kind(cast(types.FunctionType, vars(object_polyfills)["call_entry"]), options, original)
+
+    def run(*args: Any, **kwargs: Any) -> Any:
+        return made(original, args, kwargs)
+
+    return made, run
+
+
+def compiled_function(original: Any, options: Options, kwargs: dict[str, Any]) -> Any:
+    program, run_program = runner(original, options)
+
+    def run(*args: Any, **kw: Any) -> Any:
+        if stance.forces_eager():
+            entry = None if program.function is original else [original, args, kw]
+            return stance.run_plainly(program, original, args, kw, entry)
+        return run_program(*args, **kw)
+
+    is_function = isinstance(original, (types.FunctionType, types.MethodType))
+    # A callable object's attributes are its own, and change; those of a function are its marks.
+    functools.update_wrapper(run, original, updated=("__dict__",) if is_function else ())
+    if not hasattr(original, "__name__"):
+        run.__name__ = run.__qualname__ = type(original).__name__
+    with contextlib.suppress(ValueError, TypeError):  # many C functions have no signature
+        vars(run)["__signature__"] = inspect.signature(original)
+    # Dynamo's marks are set as well: torch.compile of this function compiles the original.
+    vars(run).update(
+        __burnish_original__=original,
+        __burnish_program__=program,
+        _compile_kwargs=kwargs,
+        _torchdynamo_orig_callable=original,
+        _torchdynamo_wrapper_id=id(run),
+    )
+    keep_track(program)
+    return run
+
+
+def is_asynchronous(model: Any) -> bool:
+    is_module = isinstance(model, torch.nn.Module)  # may answer any question through a ``__getattr__`` of its own
+    return not is_module and (inspect.iscoroutinefunction(model) or inspect.isasyncgenfunction(model))
+
+
+def stay_plain(model: Any, fullgraph: bool) -> Any:
+    name = getattr(model, "__qualname__", repr(model))
+    what = (
+        f"{name} is an `async def`: an event loop runs it, in steps, which no graph can hold. Compile the plain "
+        f"functions it calls."
+    )
+    if fullgraph:
+        raise UserError(f"burnish.compile(fullgraph=True): {what}")
+    warnings.warn(f"burnish: {what} It runs as plain Python.", stacklevel=3)
+    return model
