@@ -1,6 +1,8 @@
 """`burnish bisect` finds the rewrite that makes a command fail, or reports that none does."""
 
 import sys
+import tempfile
+from pathlib import Path
 
 import pytest
 
@@ -42,6 +44,10 @@ sys.exit(fuel >= {first})
 """
 
 
+def left_behind():
+    return set(Path(tempfile.gettempdir()).glob("burnish-bisect-*"))
+
+
 @pytest.fixture
 def bisect(tmp_path, monkeypatch, capsys):
     monkeypatch.setenv("BURNISH_CACHE_DIR", str(tmp_path / "cache"))
@@ -73,8 +79,10 @@ def test_number_of_the_first_wrong_rewrite_is_found(bisect, first):
 
 
 def test_command_that_fails_without_any_rewrite_is_refused(bisect):
+    before = left_behind()
     status, printed = bisect(COMPILER.format(first=0))
     assert status == 2 and "fails without any rewrite" in printed.err and "    it went wrong" in printed.err
+    assert left_behind() == before
 
 
 def test_command_that_passes_with_every_rewrite_is_refused(bisect):

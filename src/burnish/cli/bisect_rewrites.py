@@ -1,6 +1,7 @@
 """`burnish bisect`: find the rewrite of the compiler that makes a command fail.
 
     burnish bisect python script.py          the script exits with another status than 0 if its results are wrong
+    burnish bisect script.py                 any difference from eager counts; first the smallest failing graph is found
 
 The command runs a dozen times. With the setting `fuel` at n the compiler stops optimizing after n rewrites, and the
 same n always gives the same program. So some n passes, n + 1 fails, and the rewrite n + 1 is the one to look at.
@@ -11,7 +12,9 @@ from __future__ import annotations
 import os
 import re
 import shlex
+import shutil
 import subprocess
+import sys
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -118,7 +121,24 @@ def report(bisection: Bisection) -> str:
     )
 
 
-def bisect(command: Sequence[str]) -> str:
-    """What `burnish bisect` prints at its end; before, a line for each run."""
+def bisect(command: Sequence[str], output: Path) -> str:
+    """What `burnish bisect` prints at its end; before, a line for each run. Of a script that is given without Python,
+    the smallest failing graph is written to `output`, and that is what is bisected."""
+    environment = os.environ
+    if command[0].endswith(".py"):
+        if not Path(command[0]).is_file():
+            raise UserError(f"There is no file {command[0]}.")
+        from .minimize.minimize_script import CHECKED, minimize
+
+        environment = {**os.environ, **CHECKED}
+        command = [sys.executable, str(output)] if minimize(command, output, say) else [sys.executable, *command]
     folder = Path(tempfile.mkdtemp(prefix="burnish-bisect-"))
-    return report(Bisection(command, folder, lambda line: print(line, flush=True)))
+    try:
+        return report(Bisection(command, folder, say, environment=environment))
+    except BaseException:
+        shutil.rmtree(folder, ignore_errors=True)  # only a report names it
+        raise
+
+
+def say(line: str) -> None:
+    print(line, flush=True)

@@ -5,6 +5,7 @@
     burnish report SCRIPT ...  run a script, and write what was compiled, why, and where the time went, as a page
     burnish cache info|clear   what earlier processes left on disk; also export FILE and import FILE
     burnish inspect FILE       what a file of burnish.save holds; --json for programs
+    burnish bisect SCRIPT ...  the smallest graph that is not what eager computes, and the rewrite that makes it so
     burnish bisect COMMAND     the rewrite of the compiler that makes a command fail
     burnish bench [MODEL ...]  side by side with eager, torch.compile and others; in a checkout of the source
 
@@ -148,7 +149,7 @@ def bisect(options: argparse.Namespace) -> int:
 
     if not options.command:
         raise UserError("`burnish bisect` takes a command that fails, such as `burnish bisect python script.py`.")
-    print(bisect(options.command))
+    print(bisect(options.command, options.output))
     return 0
 
 
@@ -200,7 +201,10 @@ def _parser() -> argparse.ArgumentParser:
     command.add_argument("--json", action="store_true", help="for programs")
     command.set_defaults(run=inspect)
 
-    command = commands.add_parser("bisect", help="the rewrite of the compiler that makes a command fail")
+    command = commands.add_parser("bisect", help="the smallest failing graph, and the rewrite that makes it fail")
+    command.add_argument(
+        "-o", "--output", type=Path, default=Path("burnish-repro.py"), help="the graph as a script: burnish-repro.py"
+    )
     command.add_argument("command", nargs=argparse.REMAINDER, help="exits with status 0 if its results are right")
     command.set_defaults(run=bisect)
 

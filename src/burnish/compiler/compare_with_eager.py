@@ -308,7 +308,7 @@ def look(
         error = InternalError(
             "check",
             f"{graph} gives something else than eager does: {names[k]} {why}.\n"
-            f"To find the rewrite that is wrong, run BURNISH_CHECK=1 burnish bisect python script.py",
+            f"To find the smallest graph that is, and the rewrite that is wrong, run burnish bisect script.py",
         )
         half_done(error)  # else the caller would run plain Python in place of the graph, and go on
         raise error

@@ -1,0 +1,125 @@
+"""A process that tries graphs: does compiled code fail with this one?
+
+    Judge().verdict(graph)        "passes", "differs", "InternalError", ..., "crashes", or "invalid" if eager raises too
+
+The process stays, so that a graph costs milliseconds; one that dies is started again.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import tempfile
+import threading
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from .straight_line import StraightLine, copied
+
+CRASHES, INVALID, PASSES, DIFFERS = "crashes", "invalid", "passes", "differs"
+SECONDS = 300
+"""After which a graph that does not end counts as one that crashes."""
+
+
+class Judge:
+    def __init__(self, environment: Mapping[str, str]):
+        self.environment = {**environment, "_BURNISH_COMPARE_RESULTS": "1", "BURNISH_CACHE": "0"}
+        self.folder = Path(tempfile.mkdtemp(prefix="burnish-judge-"))
+        self.process: subprocess.Popen[str] | None = None
+        self.tried = 0
+
+    def verdict(self, graph: StraightLine) -> str:
+        self.tried += 1
+        path = self.folder / "graph.pt"
+        torch.save({name: getattr(graph, name) for name in StraightLine.__slots__}, path)
+        process = self.process
+        if process is None or process.poll() is not None:
+            command = [sys.executable, "-m", __name__]
+            process = self.process = subprocess.Popen(
+                command, env=self.environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+            )
+        assert process.stdin is not None
+        assert process.stdout is not None
+        limit = threading.Timer(SECONDS, process.kill)
+        limit.start()
+        try:
+            process.stdin.write(f"{path}\n")
+            process.stdin.flush()
+            return process.stdout.readline().strip() or CRASHES
+        except BrokenPipeError:
+            return CRASHES
+        finally:
+            limit.cancel()
+
+    def close(self) -> None:
+        if self.process is not None:
+            self.process.kill()
+            self.process.communicate()
+
+
+# ---- in the process
+
+
+def main() -> None:
+    """Judge the graphs whose files are named on standard input."""
+    answers = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)  # what compiled programs print is no verdict
+    for line in sys.stdin:
+        graph = StraightLine(**torch.load(line.strip(), weights_only=False))
+        print(judged(graph), file=answers, flush=True)
+
+
+def judged(graph: StraightLine) -> str:
+    import burnish
+
+    scope: dict[str, Any] = {"state": graph.module()}
+    exec(graph.source(), scope)
+    function, inputs, state = scope["f"], graph.arguments(), [*scope["state"].buffers()]
+    try:
+        wanted = run(function, inputs, state)
+    except Exception:
+        return INVALID
+    burnish.reset()
+    with burnish.settings.patch(check=True, on_error="raise", never_slower=False):
+        try:
+            compiled = burnish.compile(function)
+            for _ in range(3):  # the second call uses what the first has computed once
+                made = run(compiled, inputs, state)
+        except burnish.InternalError as error:
+            return DIFFERS if error.stage == "check" else type(error.__cause__ or error).__name__
+        except Exception as error:
+            return type(error).__name__
+    return PASSES if same(made, wanted) else DIFFERS
+
+
+def run(function: Any, inputs: Mapping[str, Any], state: Sequence[torch.Tensor]) -> list[Any]:
+    """The results, the arguments as the function leaves them, and gradients."""
+    torch.manual_seed(0)
+    given = [*copied(inputs).values()]
+    leaves = [x for x in (*given, *state) if isinstance(x, torch.Tensor) and x.requires_grad]
+    results = function(*given)
+    flowing = [x for x in results if isinstance(x, torch.Tensor) and x.requires_grad]
+    if flowing and leaves:
+        torch.manual_seed(1)
+        weights = [torch.randn_like(x) for x in flowing]
+        return [*results, *given, *torch.autograd.grad(flowing, leaves, weights, allow_unused=True)]
+    return [*results, *given]
+
+
+def same(made: list[Any], wanted: list[Any]) -> bool:
+    """Roughly: the setting `check` compares exactly, also with float64."""
+    from ...compiler.compare_with_eager import why_different
+
+    return len(made) == len(wanted) and all(
+        why_different(got.detach(), want.detach()) is None
+        for got, want in zip(made, wanted, strict=True)
+        if isinstance(got, torch.Tensor) and isinstance(want, torch.Tensor)
+    )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,98 @@
+"""A failing graph as a script that a person reads and runs.
+
+import torch
+import burnish
+
+def f(x0, x1):
+    v0 = x0 @ x1
+    return (v0,)
+
+burnish.settings.configure(check=True, on_error="raise", never_slower=False)
+compiled = burnish.compile(f)
+for _ in range(3):
+    results = compiled(torch.ones([8, 4]), torch.ones([4, 7]))
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from .reduce_graph import Fails
+from .straight_line import StraightLine
+
+
+def write_script(graph: StraightLine, fails: Fails, path: Path) -> Path | None:
+    """Write the script. Inputs that it cannot make are in a file beside it, which is returned."""
+    texts: dict[str, str] = {}
+    loaded: dict[str, Any] = {}
+    for name, value in graph.inputs.items():
+        for text in ways_to_make(value):
+            changed = replace(graph, inputs={**graph.inputs, name: made(text)})
+            if fails(changed):
+                graph, texts[name] = changed, text
+                break
+        else:
+            loaded[name] = value
+            texts[name] = f"loaded[{name!r}]"
+    beside = path.with_suffix(".pt") if loaded else None
+    if beside is not None:
+        torch.save(loaded, beside)
+    is_trained = any(isinstance(x, torch.Tensor) and x.requires_grad for x in graph.inputs.values())
+    state = ", ".join(f"{name!r}: {text}" for name, text in texts.items() if name in graph.state)
+    given = ", ".join(text for name, text in texts.items() if name not in graph.state)
+    lines = [
+        *dict.fromkeys([*graph.imports, "import burnish"]),
+        "",
+        *graph.source().split("\n")[len(graph.imports) + 1 :],
+        "",
+        *([f"loaded = torch.load({beside.name!r}, weights_only=False)"] if beside is not None else []),
+        *(
+            [
+                "state = torch.nn.Module()",
+                f"for name, value in {{{state}}}.items():",
+                "    state.register_buffer(name, value)",
+            ]
+            if state
+            else []
+        ),
+        'burnish.settings.configure(check=True, on_error="raise", never_slower=False)',
+        "compiled = burnish.compile(f)",
+        "for _ in range(3):",
+        f"    results = compiled({given})",
+        *(["    sum(x.sum() for x in results if x.requires_grad).backward()"] if is_trained else []),
+    ]
+    path.write_text("\n".join(lines) + "\n", "utf-8")
+    return beside
+
+
+def made(text: str) -> Any:
+    return eval(text, {"torch": torch})
+
+
+def ways_to_make(value: Any) -> Iterator[str]:
+    """Expressions for an input like this one, the simplest first, and last for its own value."""
+    if not isinstance(value, torch.Tensor):
+        yield repr(value)
+        return
+    if value.numel() == 0 or value.dtype.is_complex:
+        return
+    kind = f", dtype={value.dtype}" * (value.dtype != torch.float32)
+    kind += f", device={str(value.device)!r}" * (value.device.type != "cpu")
+    end = ".requires_grad_()" * value.requires_grad
+    shape, lay, again = [*value.shape], "", f".view({[*value.shape]})"
+    if not value.is_contiguous():  # a row of numbers, with the layout over it
+        shape = [1 + sum((size - 1) * step for size, step in zip(value.shape, value.stride(), strict=True))]
+        lay = again = f".as_strided({[*value.shape]}, {[*value.stride()]})"
+    yield f"torch.ones({shape}{kind}){lay}{end}"
+    if value.dtype.is_floating_point:
+        yield f"torch.linspace(-1, 1, {math.prod(shape)}{kind}){again}{end}"
+    else:
+        yield f"torch.zeros({shape}{kind}){lay}"
+    if value.numel() <= 16:
+        yield f"torch.tensor({value.tolist()}{kind}){end}"
