@@ -57,6 +57,22 @@ def test_line_says_what_is_compiled_and_how_far_and_is_erased(terminal, monkeypa
     assert any("in fn: fuse and plan memory (0 s)" in line for line in lines)
 
 
+def test_line_in_a_notebook_is_covered_with_blanks(terminal, monkeypatch):
+    class OutStream(io.StringIO):
+        """What ipykernel puts in the place of stderr."""
+
+    OutStream.__module__ = "ipykernel.iostream"
+    output = OutStream()
+    compile_progress.start(lambda: True, output)
+    compile_slowly(monkeypatch)
+    deadline = time.monotonic() + 10
+    while not output.getvalue().endswith(" \r") and time.monotonic() < deadline:
+        time.sleep(0.01)
+    first, *lines, blanks, last = output.getvalue().split("\r")
+    assert first == last == blanks.strip() == "" and "\x1b" not in output.getvalue()
+    assert lines and all(len(line) == len(blanks) and "compiling 2 operations" in line for line in lines)
+
+
 def test_short_compilation_draws_nothing(terminal, monkeypatch):
     monkeypatch.setattr(compile_progress, "PATIENCE", 60.0)
     compile_progress.start(lambda: True, terminal)

@@ -13,7 +13,7 @@ import torch
 
 from .. import settings
 from ..errors import warn
-from ..report.subscribe_while_enabled import is_terminal, while_wanted
+from ..report.subscribe_while_enabled import redraws_lines, while_wanted
 from .live_programs import live_segments
 
 PROFILER_CALLS = ("_run_on_profiler_start", "_run_on_profiler_stop")
@@ -37,7 +37,7 @@ def _read_events(reader: str, setting: str) -> Callable[[], None]:
 
 
 def _shows_progress(current: settings.Settings) -> bool:
-    return current.progress and is_terminal(sys.stderr)
+    return current.progress and redraws_lines(sys.stderr)
 
 
 def _report_process(report: Callable[..., Any]) -> Callable[[], None]:

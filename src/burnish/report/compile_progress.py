@@ -1,11 +1,12 @@
-"""Progress on a terminal: after two seconds of one compilation, a line that says what is compiled and how far it is.
+"""Progress on a terminal or in a notebook: after two seconds of one compilation, a line says what is compiled, and how
+far it is.
 
     stop = start(lambda: settings.current().progress)
 
     ██████████░░░░░░░░░░  compiling 340 operations from model.py:12 in forward: measure library calls 14/40 (3 s)
 
 It is erased at the end, and is only drawn while the compiler runs: the program itself may print meanwhile. Nothing is
-printed if stderr is not a terminal, or with `BURNISH_PROGRESS=0`.
+printed if stderr goes somewhere else, or with `BURNISH_PROGRESS=0`.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from typing import Any, TextIO
 
 from ..concurrency import fork_safe_locks
 from ..events import Event, subscribe
-from .subscribe_while_enabled import is_terminal
+from .subscribe_while_enabled import is_terminal, redraws_lines
 from .text_layout import line_text
 
 CELLS = 20
@@ -36,6 +37,13 @@ STAGES = {
     "codegen": "generate code",
 }
 """In the order in which a graph goes through them."""
+
+
+NOTEBOOK_WIDTH = 110
+
+
+def width(stream: TextIO) -> int:
+    return shutil.get_terminal_size().columns - 1 if is_terminal(stream) else NOTEBOOK_WIDTH
 
 
 def bar(part: float) -> str:
@@ -104,23 +112,30 @@ class Progress:
         """Runs in a thread of its own, because the thread that compiles is busy."""
         wait, has_drawn = PATIENCE, False
         stream = sys.stderr if self.to is None else self.to
-        if not is_terminal(stream):
+        if not redraws_lines(stream):
             return
+        write = write_on_terminal if is_terminal(stream) else write_in_notebook
         try:
             while not ended.wait(wait) and (self.to is not None or sys.stderr is stream):
                 wait = INTERVAL
                 oldest = next(iter(list(self.running.values())), None)
                 if oldest is not None and time.monotonic() - oldest.started >= PATIENCE:
                     has_drawn = True
-                    write(stream, oldest.line()[: shutil.get_terminal_size().columns - 1])
+                    write(stream, oldest.line()[: width(stream)])
             if has_drawn:
                 write(stream, "")
         except Exception:  # the terminal is gone, or the program has replaced it
             return
 
 
-def write(stream: TextIO, line: str) -> None:
+def write_on_terminal(stream: TextIO, line: str) -> None:
     stream.write(f"\r\x1b[K{line}")
+    stream.flush()
+
+
+def write_in_notebook(stream: TextIO, line: str) -> None:
+    """A carriage return alone, as notebooks know no other codes: blanks cover what the last line was longer by."""
+    stream.write(f"\r{line:<{NOTEBOOK_WIDTH}}" if line else f"\r{'':<{NOTEBOOK_WIDTH}}\r")
     stream.flush()
 
 
@@ -134,7 +149,7 @@ def described(graph_module: Any) -> str:
 
 def start(is_wanted: Callable[[], bool], to: TextIO | None = None) -> Callable[[], None]:
     """`to` is the current stderr by default. The result ends it."""
-    if not is_terminal(sys.stderr if to is None else to):
+    if not redraws_lines(sys.stderr if to is None else to):
         return lambda: None
     progress = Progress(is_wanted, to)
     return subscribe(progress.on_event, ["stage.begin", "stage.end", "kernels.measuring"])

@@ -47,6 +47,11 @@ def while_wanted(
     return stop
 
 
+def redraws_lines(stream: Any) -> bool:
+    """Whether a carriage return begins the line again: on a terminal, and in a notebook's output."""
+    return is_terminal(stream) or type(stream).__module__ == "ipykernel.iostream"
+
+
 def is_terminal(stream: Any) -> bool:
     """Programs replace `sys.stderr`: by None, by objects with `write` alone, by a closed file."""
     try:
