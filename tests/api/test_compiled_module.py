@@ -234,8 +234,14 @@ def test_it_can_be_pickled_and_saved(net, compiled):
     torch.testing.assert_close(torch.load(file, weights_only=False)(X), want)
 
 
-def test_repr_shows_the_module_inside(compiled):
-    assert repr(compiled).startswith("CompiledModule(\n  (_orig_mod): Net(")
+def test_repr_shows_the_module_inside_and_how_it_last_ran(compiled):
+    compiled = burnish.compile(compiled._orig_mod)
+    assert repr(compiled).startswith("CompiledModule(\n  compiled when it is called\n  (_orig_mod): Net(")
+    compiled(X)
+    assert repr(compiled).startswith("CompiledModule(\n  1 segment, the last call ran compiled\n  (_orig_mod)")
+    with burnish.set_stance("force_eager"):
+        compiled(X)
+    assert "1 segment, the last call ran as plain Python" in repr(compiled)
 
 
 def test_moving_and_converting_changes_the_original_and_recompiles(net, compiled):

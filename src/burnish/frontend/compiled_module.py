@@ -34,7 +34,7 @@ from ..errors import UserError
 from ..integrations.torch_compile import know_burnish, torch_arguments
 from . import late_bound_api, marks, stance
 from .compile_options import options_of
-from .live_programs import keep_track
+from .live_programs import keep_track, segments_of
 
 Module = TypeVar("Module", bound=torch.nn.Module)
 
@@ -98,6 +98,14 @@ class CompiledModule(torch.nn.Module):
 
     def _get_name(self) -> str:
         return "CompiledModule"
+
+    def extra_repr(self) -> str:
+        program = self.__dict__["__burnish_program__"]
+        count = sum(1 for _ in segments_of(program))
+        if not count:
+            return "compiled when it is called"
+        how = "ran compiled" if program.ran_compiled else "ran as plain Python"
+        return f"{count} segment{'s' * (count != 1)}, the last call {how}"
 
     @property
     def _compile_kwargs(self) -> dict[str, Any]:

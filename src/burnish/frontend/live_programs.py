@@ -27,6 +27,11 @@ def forget_all() -> None:
 
 def live_segments() -> Iterator[tuple[Any, Any]]:
     for program in live_programs():
-        for point in (program.entry, *program.continuations.values()):
-            for segment in point.segments:
-                yield segment, point.location
+        yield from segments_of(program)
+
+
+def segments_of(program: Program) -> Iterator[tuple[Any, Any]]:
+    """Each segment of a program, and where it begins."""
+    for point in (program.entry, *program.continuations.values()):
+        for segment in point.segments:
+            yield segment, point.location
