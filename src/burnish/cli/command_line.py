@@ -4,6 +4,7 @@
     burnish breaks [CODE ...]  what a break means, and what to do about it
     burnish report SCRIPT ...  run a script, and write what was compiled, why, and where the time went, as a page
     burnish cache info|clear   what earlier processes left on disk; also export FILE and import FILE
+    burnish keygen FILE        a key to sign files of burnish.save with
     burnish inspect FILE       what a file of burnish.save holds; --json for programs
     burnish bisect SCRIPT ...  the smallest graph that is not what eager computes, and the rewrite that makes it so
     burnish bisect COMMAND     the rewrite of the compiler that makes a command fail
@@ -143,6 +144,16 @@ def inspect(options: argparse.Namespace) -> int:
     return 0
 
 
+def keygen(options: argparse.Namespace) -> int:
+    """Write a new pair of keys."""
+    from ..export.publisher_signature import write_keys
+
+    private, public = write_keys(options.file)
+    print(f"{private} signs: keep it to yourself.  burnish.save(model, path, args, sign={str(private)!r})")
+    print(f"{public} is for those who load.     burnish.load(path, trust={str(public)!r})")
+    return 0
+
+
 def bisect(options: argparse.Namespace) -> int:
     """Run a command with more and less optimization, and print the first rewrite with which it fails."""
     from .bisect_rewrites import bisect
@@ -200,6 +211,10 @@ def _parser() -> argparse.ArgumentParser:
     command.add_argument("file", type=Path, help="nothing of it runs")
     command.add_argument("--json", action="store_true", help="for programs")
     command.set_defaults(run=inspect)
+
+    command = commands.add_parser("keygen", help="a key to sign files of burnish.save with")
+    command.add_argument("file", type=Path, help="for the private key; the public one is beside it, with .pub")
+    command.set_defaults(run=keygen)
 
     command = commands.add_parser("bisect", help="the smallest failing graph, and the rewrite that makes it fail")
     command.add_argument(

@@ -17,6 +17,7 @@ from ..export.file_format import (
     DESCRIPTION,
     LONGEST_DESCRIPTION,
     PROGRAM,
+    PUBLISHER,
     SIGNATURE,
     STORAGE,
     Archive,
@@ -24,6 +25,7 @@ from ..export.file_format import (
     is_signed,
     read_exported,
 )
+from ..export.publisher_signature import fingerprint
 from ..export.values_to_json import entry, parts, shown
 from ..report.text_layout import count
 
@@ -54,6 +56,7 @@ def contents(path: str | os.PathLike[str]) -> dict[str, Any]:
             "torch": shown(entry(written, "torch"), "the version of torch", LONGEST_NAME),
             "processor": shown(entry(written, "processor"), "a processor", LONGEST_NAME) or None,
             "signature": signer(archive, text, programs),
+            "publisher": fingerprint(archive.read(PUBLISHER, 1000)) if PUBLISHER in archive.entries else None,
             "inputs": [f"{described.name}: {described}" for described in exported.inputs],
             "outputs": len(exported.outputs),
             "writes_inputs": exported.writes_inputs,
@@ -117,6 +120,8 @@ def as_text(found: dict[str, Any]) -> Iterator[str]:
     yield f"{found['file']}: {found['name']}, {found['bytes']:,} bytes"
     yield f"  written with     torch {found['torch']}" + (f", for {found['processor']}" if found["processor"] else "")
     yield f"  signature        {SIGNERS[found['signature']]}"
+    if found["publisher"] is not None:
+        yield f"  publisher        the key {found['publisher']}, not checked"
     yield from listed("inputs", found["inputs"])
     yield f"  outputs          {found['outputs']}" + (", and it writes to its inputs" if found["writes_inputs"] else "")
     yield from listed("sizes", [size_text(size) for size in found["sizes"]])

@@ -7,7 +7,7 @@ burnish.load("model.burnish")(x)
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import fields
 from typing import TYPE_CHECKING, Any
 
@@ -41,12 +41,15 @@ def save(
     kwargs: Mapping[str, Any] | None = None,
     *,
     dynamic_shapes: Any = None,
+    sign: str | os.PathLike[str] | None = None,
 ) -> Exported:
     """Save ``fn``, compiled for the inputs ``args`` and ``kwargs``, as one file. ``burnish.load`` returns a callable
     that captures and compiles nothing for such inputs.
 
     fn: what ``export`` takes, or what it returned. It is compiled for torch's current mode: under ``torch.no_grad()``
         for inference, else with gradients where parameters require them.
+    sign: the file of a private key, which ``burnish keygen`` makes. Who has its public key can let the file's machine
+        code run: ``burnish.load(path, trust="release.key.pub")``.
     """
     from .exported_program import Exported
     from .precompile import NativeGraph
@@ -56,15 +59,20 @@ def save(
     sizes = open_inputs(exported.inputs, exported.ranges)
     exported.native = exported.native or NativeGraph(exported.held, sizes=sizes)
     exported.native.prepare(exported.matched(tuple(args), dict(kwargs or {}))[0])
-    exported.save(path)
+    exported.save(path, sign=sign)
     return exported
 
 
-def load(path: str | os.PathLike[str], *, trust: bool | None = None) -> Exported:
+def load(
+    path: str | os.PathLike[str],
+    *,
+    trust: bool | str | os.PathLike[str] | Sequence[str | os.PathLike[str]] | None = None,
+) -> Exported:
     """Load what ``save`` or ``Exported.save`` wrote.
 
     trust: whether machine code in the file may run, and operators of libraries other than torch may be called.
         ``None``: if this user's Burnish wrote it, which its signature shows; a file from elsewhere is compiled again.
+        The file of a public key, or several: the file is refused unless one of them has signed it.
         Apart from that, a file names operations of torch that compute tensors from tensors, and nothing in it becomes
         Python code. A damaged file is refused with a ``UserError``. ``SECURITY.md`` says what that protects from.
     """
@@ -73,7 +81,7 @@ def load(path: str | os.PathLike[str], *, trust: bool | None = None) -> Exported
     from .file_format import load as load_file
 
     if is_archive(path):
-        if not trust:
+        if trust is not True:
             raise UserError(
                 f"{os.fspath(path)} is a file of torch.export, which may run code when it is read. If you trust it as "
                 f"you trust a program: burnish.load(path, trust=True), or burnish.compile(torch.export.load(path))."

@@ -65,12 +65,12 @@ OPERATIONS_SHOWN = 30
 class Exported(ExportedGraph):
     """What ``burnish.export`` returns: an exported graph that can be saved, converted and printed."""
 
-    def save(self, path: str | os.PathLike[str]) -> None:
+    def save(self, path: str | os.PathLike[str], *, sign: str | os.PathLike[str] | None = None) -> None:
         """Write everything to one file, which ``burnish.load`` reads, including compiled code (see ``burnish.save``).
-        For the format see ``export.file_format``."""
+        For the format see ``export.file_format``; ``sign`` is a private key (``export.publisher_signature``)."""
         from .file_format import save
 
-        save(self, path)
+        save(self, path, sign)
 
     def module(self) -> Exported:
         """Itself: it is a module. Programs of torch.export have one."""

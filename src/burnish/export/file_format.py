@@ -4,6 +4,7 @@
     storage/0 …      the raw memory of the tensors; tensors that share memory still share it
     program/…        the compiled graph, by the digests of its keys (`precompile`), if any
     signature        of everything but the memory, by the user who wrote it, if there is something to trust
+    publisher        of everything, with a key that others know (`publisher_signature`), if asked for
 
 An operation is written as the name under which torch documents it ("torch.nn.functional.linear"). Reading looks the
 name up in a table (`allowed_operators`) and checks values and names one by one (`values_to_json`, `graph_to_json`).
@@ -12,14 +13,15 @@ part. Values that the format cannot represent, such as a user's Python function,
 names them.
 
 Programs are machine code, and operators of other libraries are code that Burnish does not know. Both are accepted
-only if the signature is this user's, or the caller trusts the file. Memory is mapped, not read: a page is read from
-the disk when it is first needed. Nothing in an archive is compressed, so that reading takes no more memory than the
-file.
+only if the signature is this user's or a trusted publisher's, or the caller trusts the file. Memory is mapped, not
+read: a page is read from the disk when it is first needed. Nothing in an archive is compressed, so that reading takes
+no more memory than the file.
 """
 
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import hmac
 import json
 import mmap
@@ -39,6 +41,7 @@ import torch.fx
 
 from ..errors import UserError, warn
 from ..tensors.lazy_graph_module import graph_module
+from . import publisher_signature
 from .allowed_operators import Unwritable
 from .exported_graph import ExportedGraph, FixedInput, Output, TensorInput
 from .graph_to_json import decode_graph, encode_graph, needs_trust, sets_switches
@@ -60,7 +63,8 @@ from .values_to_json import decode, encode, entry, flag, identifier, parts, read
 
 FORMAT = 2
 DESCRIPTION, SIGNATURE, PROGRAM, STORAGE = "burnish.json", "signature", "program/", "storage/"
-NAMES = re.compile(r"burnish\.json|signature|program/[0-9a-f]{64}|storage/\d{1,9}", re.ASCII)
+PUBLISHER = "publisher"
+NAMES = re.compile(r"burnish\.json|signature|publisher|program/[0-9a-f]{64}|storage/\d{1,9}", re.ASCII)
 """What an archive may contain."""
 
 LONGEST_DESCRIPTION = 128 << 20
@@ -88,7 +92,8 @@ DAMAGED = (
 # ---- writing
 
 
-def save(exported: ExportedGraph, path: str | os.PathLike[str]) -> None:
+def save(exported: ExportedGraph, path: str | os.PathLike[str], sign: str | os.PathLike[str] | None = None) -> None:
+    """``sign``: the file of a private key, whose signature is added."""
     storages = Storages()
     module = exported.graph_module
     attributes: dict[str, torch.Tensor] = {}
@@ -118,6 +123,7 @@ def save(exported: ExportedGraph, path: str | os.PathLike[str]) -> None:
     }
     path = Path(path)
     # Written to a temporary file and renamed: a reader sees the old file or the new one, never half of one.
+    digests: dict[str, bytes] = {}
     handle, unfinished = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
     try:
         with os.fdopen(handle, "wb") as file, zipfile.ZipFile(file, "w", zipfile.ZIP_STORED) as archive:
@@ -133,6 +139,12 @@ def save(exported: ExportedGraph, path: str | os.PathLike[str]) -> None:
             for number, storage in enumerate(storages.pieces):
                 with archive.open(aligned(f"{STORAGE}{number}", file.tell()), "w", force_zip64=True) as written:
                     written.write(memory_of(storage))
+                    if sign is not None:
+                        digests[f"{STORAGE}{number}"] = hashlib.sha256(memory_of(storage)).digest()
+            if sign is not None:
+                digests[DESCRIPTION] = hashlib.sha256(content).digest()
+                digests |= {f"{PROGRAM}{name}": hashlib.sha256(code).digest() for name, code in programs.items()}
+                archive.writestr(PUBLISHER, publisher_signature.sign(sign, digests))
         os.replace(unfinished, path)
     except BaseException:
         os.unlink(unfinished)
@@ -187,7 +199,10 @@ def aligned(name: str, start: int) -> zipfile.ZipInfo:
 # ---- reading
 
 
-def load(path: str | os.PathLike[str], trust: bool | None = None) -> ExportedGraph:
+Trust = bool | publisher_signature.Keys | None
+
+
+def load(path: str | os.PathLike[str], trust: Trust = None) -> ExportedGraph:
     path = os.fspath(path)
     with open(path, "rb") as file, explained(path), Archive(file) as archive:
         exported = read_exported(archive, trust, path)
@@ -270,6 +285,14 @@ class Archive:
         return self.zip.read(item)
 
     def memory(self, number: int) -> torch.Tensor:
+        begins, size = self.span(number)
+        if not size:
+            return torch.empty(0, dtype=torch.uint8)
+        found = torch.frombuffer(self.whole, dtype=torch.uint8, count=size, offset=begins)
+        return found if begins % ALIGNMENT == 0 else found.clone()
+
+    def span(self, number: int) -> tuple[int, int]:
+        """Where the memory begins in the file, and its size."""
         item = self.entries.get(f"{STORAGE}{number}")
         if item is None:
             raise UserError(f"its memory, the entry {STORAGE}{number}, is not there: the file is damaged")
@@ -280,13 +303,10 @@ class Archive:
         begins = item.header_offset + LOCAL_HEADER + name + extra
         if begins + item.file_size > len(self.whole):
             raise UserError(f"its entry {item.filename!r} is cut short: the file is damaged")
-        if not item.file_size:
-            return torch.empty(0, dtype=torch.uint8)
-        found = torch.frombuffer(self.whole, dtype=torch.uint8, count=item.file_size, offset=begins)
-        return found if begins % ALIGNMENT == 0 else found.clone()
+        return begins, item.file_size
 
 
-def read_exported(archive: Archive, trust: bool | None, path: str) -> ExportedGraph:
+def read_exported(archive: Archive, trust: Trust, path: str) -> ExportedGraph:
     content = archive.read(DESCRIPTION, LONGEST_DESCRIPTION)
     written = json.loads(content.decode())  # as text: given bytes, json would guess the encoding
     version = entry(written, "format")
@@ -300,7 +320,11 @@ def read_exported(archive: Archive, trust: bool | None, path: str) -> ExportedGr
         for name in archive.entries
         if name.startswith(PROGRAM)
     }
-    is_trusted = bool(trust) or trust is None and is_signed(archive, content, programs)
+    if trust is None or isinstance(trust, bool):
+        is_trusted = bool(trust) or trust is None and is_signed(archive, content, programs)
+    else:
+        check_publisher(archive, content, programs, trust)
+        is_trusted = True
     if programs and not is_trusted and trust is None:
         warn(
             f"{path} holds machine code that this user's Burnish did not write. It is ignored, and the graph "
@@ -412,6 +436,23 @@ def _check_numbers(exported: ExportedGraph, graph: torch.fx.Graph) -> None:
     for output in exported.outputs:
         if output.node is not None and output.node >= len(results):
             raise UserError(f"its graph has {len(results)} results, and it asks for number {output.node}")
+
+
+def check_publisher(
+    archive: Archive, content: bytes, programs: dict[str, bytes], keys: publisher_signature.Keys
+) -> None:
+    """Refuse the file unless one of the keys has signed all of it."""
+    if PUBLISHER not in archive.entries:
+        raise UserError("no publisher has signed it, and a key was given to trust")
+    # What has been read already is not read again: the file might change in between.
+    digests = {f"{PROGRAM}{name}": hashlib.sha256(program).digest() for name, program in programs.items()}
+    digests[DESCRIPTION] = hashlib.sha256(content).digest()
+    for name in archive.entries:
+        if name.startswith(STORAGE):
+            begins, size = archive.span(int(name.removeprefix(STORAGE)))
+            digests[name] = hashlib.sha256(memoryview(archive.whole)[begins : begins + size]).digest()
+    if not publisher_signature.is_signed_with(keys, archive.read(PUBLISHER, 1000), digests):
+        raise UserError("no key that was given to trust has signed it, or it was changed since it was signed")
 
 
 def is_signed(archive: Archive, content: bytes, programs: dict[str, bytes]) -> bool:
