@@ -3,6 +3,7 @@
     burnish bench bert resnet50 --against eager,torch.compile,onnxruntime --json out.json --plot out.svg
     burnish bench --train
     burnish bench --overhead
+    burnish bench --limits bert
     burnish bench llama_1b --device cuda --dtype bf16 --modes default,reduce-overhead
     burnish bench --read out.json --compare before.json
 
@@ -39,6 +40,11 @@ DTYPES = {"f32": "float32", "bf16": "bfloat16", "f16": "float16"}
 
 def main(arguments: Sequence[str]) -> int:
     options = parser().parse_args(arguments)
+    if options.limits:
+        from . import limits
+
+        limits.show(chosen_models(options), options.dtype, options.threads)
+        return 0
     then = read(options.compare) if options.compare else None
     why = why_not_plot(options.plot) if options.plot else None
     if why is not None:
@@ -230,6 +236,11 @@ def parser() -> argparse.ArgumentParser:
         "--overhead",
         action="store_true",
         help="what a call costs beyond its work; without models nothing else is measured",
+    )
+    made.add_argument(
+        "--limits",
+        action="store_true",
+        help="how close each kernel comes to this machine's bandwidth and product rate; inference, without the others",
     )
     made.add_argument("--json", metavar="FILE", type=Path, help="write everything that was measured")
     made.add_argument("--plot", metavar="FILE", type=Path, help="write a picture, PNG or SVG")

@@ -8,18 +8,18 @@ itself is in ``report/cost_report.py``.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 from .. import settings
 from ..backends.registry import lookup
-from ..capture.engine.engine import Program
 from ..capture.engine.program_options import Options
 from ..errors import UserError
 from ..report.cost_report import Cost, cost_of_run
 from ..report.record_run import RunRecorder
 from .compile_callable import original_of, runner, why_not_compile
 from .describe_guards import guard_text
+from .live_programs import segments_of
 
 
 def cost(fn: Any, *, runs: int = 5) -> Callable[..., Cost]:
@@ -44,9 +44,3 @@ def cost(fn: Any, *, runs: int = 5) -> Callable[..., Cost]:
         return cost_of_run(recorded, name)
 
     return costed
-
-
-def segments_of(program: Program) -> Iterator[tuple[Any, Any]]:
-    for point in (program.entry, *program.continuations.values()):
-        for segment in point.segments:
-            yield segment, point.location
