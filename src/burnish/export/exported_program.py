@@ -379,11 +379,7 @@ class _Attributes:
     def node(self, graph: torch.fx.Graph, value: Any, words: str) -> torch.fx.Node:
         name = self.names.get(id(value))
         if name is None:
-            plain = name = f"constant_{_identifier(words)}"
-            number = 1
-            while name in self.taken:
-                name, number = f"{plain}_{number}", number + 1
-            self.taken.add(name)
+            name = self.free_name(f"constant_{_identifier(words)}")
         self.values[name] = value
         node = graph.get_attr(name)
         node.meta["tensor_meta"] = TensorInput(name, -1, value.dtype, tuple(value.shape), value.device)
@@ -391,12 +387,15 @@ class _Attributes:
 
     def hold(self, node: torch.fx.Node, graph: torch.nn.Module) -> None:
         """A graph inside the graph: of a branch, or of a loop's step."""
-        name = plain = str(node.target)
-        number = 1
+        node.target = name = self.free_name(str(node.target))
+        self.values[name] = graph
+
+    def free_name(self, plain: str) -> str:
+        name, number = plain, 1
         while name in self.taken:
             name, number = f"{plain}_{number}", number + 1
         self.taken.add(name)
-        self.values[name], node.target = graph, name
+        return name
 
 
 def _identifier(words: str) -> str:
