@@ -28,7 +28,7 @@ from .capture.python import builtin_functions, marks_of_dynamo
 from .capture.python.calls.function_calls import is_replaced
 from .capture.python.polyfills import object_polyfills
 from .errors import UserError, did_you_mean, warn
-from .frontend import late_bound_api, marks, stance, torch_config, unknown_python
+from .frontend import late_bound_api, marks, stance, torch_config, unsupported_python_version
 from .frontend.compile_options import options_of
 from .frontend.compiled_module import CompiledModule
 from .frontend.live_programs import forget_all, keep_track, live_segments
@@ -129,7 +129,7 @@ def compile(
     asked = options_of(**kwargs, isolate_recompiles=isolate_recompiles, model=model)
     if model is None:
         return functools.partial(compile, disable=disable, **kwargs)
-    if disable or torch_config.is_switched_off() or unknown_python.stays_plain():
+    if disable or torch_config.is_switched_off() or unsupported_python_version.stays_plain():
         return model
     if isinstance(model, (staticmethod, classmethod)):
         # The decorator is above them: the function inside is compiled.
@@ -218,7 +218,7 @@ def original_of(model: Any) -> Any:
 def runner(original: Any, options: Options, kind: type[Program] = Program) -> tuple[Program, Callable[..., Any]]:
     """A program for a callable, and how to run it. A function is interpreted itself, anything else through a call of
     it. So are functions of torch that a trace does not interpret."""
-    unknown_python.refuse_unknown_python()
+    unsupported_python_version.refuse_unknown_python()
     if isinstance(original, types.FunctionType) and not is_replaced(original):
         made = kind(original, options)
         return made, made
