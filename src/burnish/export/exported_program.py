@@ -49,8 +49,8 @@ from ..tensors.eager_strides import packed_order
 from ..tensors.lazy_graph_module import graph_module
 from .dynamic_shapes import Declared, declared_sizes
 from .exported_graph import ExportedGraph, FixedInput, Output, TensorInput
-from .open_sizes import OPERATIONS, OpenSize, Term, names_in, value_of
 from .prove_sizes import Proven, prove, with_constants
+from .symbolic_sizes import OPERATIONS, SymbolicSize, Term, names_in, value_of
 from .trace_whole_call import OneGraph, Trace, is_fixed, kept_as_they_were
 
 if TYPE_CHECKING:
@@ -183,12 +183,12 @@ def _with_order(described: TensorInput | FixedInput, copied: Any) -> TensorInput
 
 
 def _with_sizes(
-    described: TensorInput | FixedInput, sizes: Mapping[int, OpenSize], proven: Proven
+    described: TensorInput | FixedInput, sizes: Mapping[int, SymbolicSize], proven: Proven
 ) -> TensorInput | FixedInput:
     """An input with its symbolic sizes, where the program did not make constants of them."""
     if not isinstance(described, TensorInput):
         return described
-    shape: list[int | OpenSize] = list(described.shape)
+    shape: list[int | SymbolicSize] = list(described.shape)
     for dim, size in sizes.items():
         symbol = proven.united.get(size.symbol, size.symbol)
         if symbol not in proven.constants:
@@ -334,11 +334,11 @@ class SizeNodes:
         copies: Iterable[Any],
     ):
         self.graph = graph
-        self.places: dict[str, tuple[torch.fx.Node, int, OpenSize]] = {}
+        self.places: dict[str, tuple[torch.fx.Node, int, SymbolicSize]] = {}
         self.made: dict[Term, torch.fx.Node] = {}
         for described, leaf in zip(inputs, copies, strict=True):
             for dim, size in enumerate(described.shape) if isinstance(described, TensorInput) else ():
-                if isinstance(size, OpenSize):
+                if isinstance(size, SymbolicSize):
                     self.places.setdefault(size.symbol, (of_argument[id(leaf)], dim, size))
 
     def node(self, term: Term) -> Any:

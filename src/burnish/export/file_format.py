@@ -321,7 +321,7 @@ def read_exported(archive: Archive, trust: bool | None, path: str) -> ExportedGr
     symbols = {symbol.name for symbol in ranges}
     inputs = [_read_input(what, symbols) for what in parts(entry(written, "inputs"))]
     outputs = [_read_output(what, symbols) for what in parts(entry(written, "outputs"))]
-    opened = {size.symbol for what in inputs if isinstance(what, TensorInput) for size in what.open_sizes}
+    opened = {size.symbol for what in inputs if isinstance(what, TensorInput) for size in what.symbolic_sizes}
     if missing := symbols - opened:
         raise UserError(f"no input has the size {min(missing)!r:.60}, which it declares")
     native = None
