@@ -35,7 +35,7 @@ class Declared:
 
     ranges: dict[str, SizeRange] = field(default_factory=dict[str, SizeRange])
     hints: dict[str, str] = field(default_factory=dict[str, str])
-    """By name of the symbol: AUTO or DYNAMIC, where it is no ``Dim`` with a name."""
+    """By name of the symbol: AUTO or DYNAMIC, where it is not a ``Dim`` with a name."""
     sizes: dict[int, dict[int, SymbolicSize]] = field(default_factory=dict[int, dict[int, SymbolicSize]])
     places: dict[str, str] = field(default_factory=dict[str, str])
     """By name of the symbol: a dimension with it, for messages."""

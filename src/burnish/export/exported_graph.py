@@ -32,7 +32,7 @@ class TensorInput:
     shape: tuple[int | SymbolicSize, ...]
     device: torch.device
     order: tuple[int, ...] | None = None
-    """Of its dimensions in memory, from the fastest to the slowest, if the program has asked how it lies there."""
+    """Of its dimensions in memory, from the fastest to the slowest, if the program has asked for its strides."""
 
     def why_not(self, value: Any) -> str | None:
         """A sentence if ``value`` does not match what was exported."""

@@ -4,7 +4,7 @@
     mul = sym_size * 2                     ->      view = linear.view(size_0, 3)      size_0 is an input: 2 * x.shape[0]
     view = linear.view(mul, 3)
 
-A program serves all sizes from 2 on. Its key says how an input lies in memory, in place of its sizes.
+A program serves all sizes from 2 on. Its key holds the layout of an input in memory, in place of its sizes.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ Read = Callable[[int, int], int]
 
 class Numbers:
     """The nodes of a graph that compute numbers from the sizes of its inputs, and those of them that calls take.
-    `hidden`: symbols that are no sizes themselves, which programs are given as well."""
+    `hidden`: symbols that are not sizes themselves. Programs get them, too."""
 
     def __init__(self, nodes: Sequence[Node] = (), hidden: Iterable[Callable[[Read], Any]] = ()):
         places = {node: k for k, node in enumerate(n for n in nodes if n.op == "placeholder")}
@@ -99,7 +99,7 @@ class OpenInputs:
         }
 
         self.hidden: list[Callable[[Read], Any]] = []
-        """Reads the symbols that are no sizes of an input by themselves (`2*b`)."""
+        """Reads the symbols that are not sizes of an input by themselves (`2*b`)."""
         places = [
             (k, dim, size)
             for k, shape in shapes.items()

@@ -4,7 +4,7 @@
     encode_term(("eq", ("mod", "b", 8), 0))    {"eq": [{"mod": [{"symbol": "b"}, 8]}, 0]}
 
 The reader trusts nothing: an operation is looked up in a table of a few on numbers, a symbol must be one that the file
-declares, and formulas are no deeper than `DEEPEST`. They are trees of data; nothing of them is evaluated as text.
+declares, and formulas are no deeper than `DEEPEST`. They are trees of data; none of them is evaluated as text.
 """
 
 from __future__ import annotations
