@@ -285,6 +285,13 @@ class Archive:
         found = torch.frombuffer(self.whole, dtype=torch.uint8, count=item.file_size, offset=begins)
         return found if begins % ALIGNMENT == 0 else found.clone()
 
+    def programs(self) -> dict[str, bytes]:
+        return {
+            name.removeprefix(PROGRAM): self.read(name, len(self.whole))
+            for name in self.entries
+            if name.startswith(PROGRAM)
+        }
+
 
 def read_exported(archive: Archive, trust: bool | None, path: str) -> ExportedGraph:
     content = archive.read(DESCRIPTION, LONGEST_DESCRIPTION)
@@ -295,11 +302,7 @@ def read_exported(archive: Archive, trust: bool | None, path: str) -> ExportedGr
             f"it is of format {version!r:.20}, and this version of Burnish reads format {FORMAT}: save the "
             f"function again with this version, or load the file with the one that wrote it"
         )
-    programs = {
-        name.removeprefix(PROGRAM): archive.read(name, len(archive.whole))
-        for name in archive.entries
-        if name.startswith(PROGRAM)
-    }
+    programs = archive.programs()
     is_trusted = bool(trust) or trust is None and is_signed(archive, content, programs)
     if programs and not is_trusted and trust is None:
         warn(
