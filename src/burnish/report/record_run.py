@@ -54,7 +54,6 @@ MOST_GUARDS = 400
 """Of one segment."""
 LINES_AROUND = 3
 TEXT_SHOWN = 4000
-COMPILE_STAGES = ("compile", "lower", "measure", "schedule", "codegen")
 
 
 class Measured:
