@@ -16,7 +16,7 @@ os.environ.setdefault("BURNISH_CHECK", "1")
 os.environ.setdefault("_BURNISH_COMPARE_RESULTS", "0")
 os.environ.setdefault("BURNISH_CACHE", "0")  # nor code that an earlier run left on disk
 os.environ.setdefault("BURNISH_NEVER_SLOWER", "0")  # a test of compiled code must not end up testing eager
-# Reports of planted failures and the like go where they are deleted; pytest's own folders stay where one looks for them.
+# Reports of planted failures and the like are deleted; pytest's own folders stay where one looks for them.
 os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", tempfile.gettempdir())
 tempfile.tempdir = os.environ["TMPDIR"] = tempfile.mkdtemp(prefix="burnish-tests-")
 atexit.register(shutil.rmtree, tempfile.tempdir, ignore_errors=True)

@@ -16,14 +16,13 @@ import pytest
 PACKAGE = "burnish"
 SOURCE = Path(__file__).parent.parent / "src" / PACKAGE
 
-BASE = {"concurrency", "errors", "events", "fuel", "own_builtins", "settings"}
+BASE = {"concurrency", "errors", "events", "fuel", "settings"}
 COMPILER = {"lower", "schedule", "codegen"}
 EVERYTHING = {"anything"}
 
 # What each part of the package may import, besides itself.
 MAY_IMPORT = {
     "errors": set(),
-    "own_builtins": set(),
     "events": {"errors"},
     "concurrency": set(),
     "settings": {"errors"},

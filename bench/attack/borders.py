@@ -36,27 +36,19 @@ def value(draw: random.Random, depth: int) -> str:
     if not depth or draw.random() < 0.1:
         return draw.choice(("x", "y"))
     one, at = value(draw, depth - 1), border(draw)
-    kind = draw.randrange(10)
-    if kind == 0:
-        return f"(F.pad(a, (0, n - m)) * {draw.randrange(2, 5)})"
-    if kind == 1:
-        return f"(F.pad(a, (n - m, 0)) + {one})"
-    if kind == 2:
-        return f"torch.cat([{one}[:, :{at}], {value(draw, depth - 1)}[:, {at}:]], 1)"
-    if kind == 3:
-        return f"torch.cat([{one}[:, {at}:], {value(draw, depth - 1)}[:, :{at}]], 1)"
-    if kind == 4:
-        return f"torch.cat([a, {one}], 1)[:, {draw.choice(('m', str(draw.randrange(1, 20))))}:][:, :n]"
-    if kind == 5:
-        start = draw.choice(("0", "n - m"))
-        return f"torch.slice_scatter({one}, a, 1, {start}, {start} + m)"
-    if kind == 6:
-        return f"({one} + {value(draw, depth - 1)})"
-    if kind == 7:
-        return f"{one}.flip(1)"
-    if kind == 8:
-        return f"F.pad({one}[:, {at}:], ({at}, 0))"
-    return f"{one}.roll({draw.randrange(1, 20)}, 1)"
+    makers: tuple[Callable[[], str], ...] = (
+        lambda: f"(F.pad(a, (0, n - m)) * {draw.randrange(2, 5)})",
+        lambda: f"(F.pad(a, (n - m, 0)) + {one})",
+        lambda: f"torch.cat([{one}[:, :{at}], {value(draw, depth - 1)}[:, {at}:]], 1)",
+        lambda: f"torch.cat([{one}[:, {at}:], {value(draw, depth - 1)}[:, :{at}]], 1)",
+        lambda: f"torch.cat([a, {one}], 1)[:, {draw.choice(('m', str(draw.randrange(1, 20))))}:][:, :n]",
+        lambda: f"torch.slice_scatter({one}, a, 1, {(start := draw.choice(('0', 'n - m')))}, {start} + m)",
+        lambda: f"({one} + {value(draw, depth - 1)})",
+        lambda: f"{one}.flip(1)",
+        lambda: f"F.pad({one}[:, {at}:], ({at}, 0))",
+        lambda: f"{one}.roll({draw.randrange(1, 20)}, 1)",
+    )
+    return draw.choice(makers)()
 
 
 def result(draw: random.Random) -> str:

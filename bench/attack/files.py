@@ -175,7 +175,7 @@ class Pair:
     right: Any
 
 
-def open_sizes(x: torch.Tensor, pair: Pair) -> Any:
+def symbolic(x: torch.Tensor, pair: Pair) -> Any:
     """Symbolic sizes with conditions, a branch, and a registered class."""
     if x.is_contiguous() and x.shape[0] % 2 == 0 and x.shape[0] != pair.left.shape[0]:
         x = x.reshape(x.shape[0] // 2, -1)
@@ -195,7 +195,7 @@ def sound_files(folder: Path) -> list[dict[str, bytes]]:
     auto = torch.export.Dim.AUTO
     sizes = ({0: 2 * torch.export.Dim("b", max=64)}, [{0: auto}, None])
     path = folder / "open.burnish"
-    burnish.export(open_sizes, (torch.ones(6, 3), Pair(torch.ones(4), torch.ones(3))), dynamic_shapes=sizes).save(path)
+    burnish.export(symbolic, (torch.ones(6, 3), Pair(torch.ones(4), torch.ones(3))), dynamic_shapes=sizes).save(path)
     with zipfile.ZipFile(path) as archive:
         found.append({item.filename: archive.read(item) for item in archive.infolist()})
     with torch.no_grad(), settings.patch(cache=True, cache_dir=folder / "cache"):

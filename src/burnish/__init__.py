@@ -12,7 +12,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 from . import (
-    own_builtins,  # noqa: F401  # before all other modules
+    concurrency,  # noqa: F401  # with our builtins, before all other modules
     settings,
 )
 from .api import compile, disable, profile, report, reset, substitute_in_graph, trace

@@ -19,7 +19,7 @@ import torch
 
 from .capture.python import builtin_functions, marks_of_dynamo
 from .errors import UserError, did_you_mean
-from .frontend import late_bound_api, marks, torch_config, unknown_python
+from .frontend import late_bound_api, marks, torch_config, unsupported_python_version
 from .frontend.compile_callable import (
     call_of_instances,
     compiled_function,
@@ -129,7 +129,7 @@ def compile(
     asked = options_of(**kwargs, isolate_recompiles=isolate_recompiles, model=model)
     if model is None:
         return functools.partial(compile, disable=disable, **kwargs)
-    if disable or torch_config.is_switched_off() or unknown_python.stays_plain():
+    if disable or torch_config.is_switched_off() or unsupported_python_version.stays_plain():
         return model
     if isinstance(model, (staticmethod, classmethod)):
         # The decorator is above them: the function inside is compiled.

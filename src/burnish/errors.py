@@ -98,7 +98,7 @@ class BackendError(UserError):
 class Unsupported(BurnishError):
     """The code does not fit into one graph, and `fullgraph=True` demanded one.
 
-    Without `fullgraph=True` this is no error: the graph ends there, the line runs as plain Python, and the next
+    Without `fullgraph=True` this is not an error: the graph ends there, the line runs as plain Python, and the next
     graph starts behind it. `reason` is the break: `reason.render()` is the text printed here, and
     `burnish breaks CODE` explains each kind of break at length.
 

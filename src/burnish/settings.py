@@ -250,7 +250,7 @@ def _announce(settings: Settings) -> None:
 
 
 def _tell(watcher: _Watcher, settings: Settings) -> None:
-    """A watcher that fails costs a warning: what it prints or writes is no part of what the program does."""
+    """A watcher that fails costs a warning: what it prints or writes is not an effect of the program."""
     try:
         watcher.fn(settings)
     except Exception as error:

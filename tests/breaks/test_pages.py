@@ -7,8 +7,9 @@ import torch
 
 import burnish
 from burnish.capture import breaks
-from burnish.capture.breaks import break_kind, calls, data, language, limits, pages, state
+from burnish.capture.breaks import break_kind, calls, data, language, limits, state
 
+from . import break_pages
 from .examples import EXAMPLES, run_example
 
 KINDS = [pytest.param(kind, id=kind.code) for kind in breaks.CATALOG.values()]
@@ -25,8 +26,8 @@ def markers(monkeypatch):
 
 
 def test_docs_breaks_md_equals_the_catalog():
-    stale = "stale: run python -m burnish.capture.breaks.pages"
-    assert pages.PAGES.read_text(encoding="utf-8") == pages.write_pages(), stale
+    stale = "stale: run python -m tests.breaks.break_pages"
+    assert break_pages.PAGES.read_text(encoding="utf-8") == break_pages.write_pages(), stale
 
 
 def test_every_constant_is_in_the_catalog_once_under_a_code_of_its_own():
@@ -82,31 +83,7 @@ def test_an_example_is_a_program_that_runs_fn(name, code):
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_each_kind_has_a_page_its_index_entry_leads_to(kind):
-    text = pages.write_pages()
+    text = break_pages.write_pages()
     assert text.count(f'<a id="{kind.code.lower()}"></a>\n### {kind.code} {kind.name}: {kind.title}\n') == 1
     assert text.count(f"](#{kind.code.lower()})") == 1
     assert kind.broken in text and kind.fixed in text
-
-
-def test_check_fails_on_a_stale_file_and_leaves_it_alone(tmp_path, capsys):
-    file = tmp_path / "breaks.md"
-    assert pages.main(["--file", str(file), "--check"]) == 1
-    file.write_text("old")
-    assert pages.main(["--file", str(file), "--check"]) == 1
-    assert file.read_text() == "old"
-    assert "is stale" in capsys.readouterr().err
-    assert pages.main(["--file", str(file)]) == 0
-    assert pages.main(["--file", str(file), "--check"]) == 0
-
-
-def test_a_code_on_the_command_line_prints_its_page(capsys):
-    assert pages.main(["b101"]) == 0
-    printed = capsys.readouterr().out
-    assert printed.startswith("B101 data-branch: Python control flow depends on a tensor's value\n")
-    assert "    if x.sum() > 0:\n" in printed
-
-
-def test_an_unknown_code_lists_the_known_ones(capsys):
-    with pytest.raises(SystemExit):
-        pages.main(["B101", "B999"])
-    assert "there is no break B999; known are B101, B102" in capsys.readouterr().err

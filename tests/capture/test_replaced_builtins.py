@@ -106,7 +106,7 @@ import torch
 real, builtins.display = len, lambda: 1
 with unittest.mock.patch("builtins.len", lambda items: real(items)):
     import burnish
-    from burnish.own_builtins import OWN, replaced
+    from burnish.concurrency.own_builtins import OWN, replaced
     assert replaced() == ["len"] and OWN["len"] is real and builtins.len is not real
 del builtins.display
 assert not replaced()

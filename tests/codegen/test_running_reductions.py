@@ -5,9 +5,9 @@ import torch
 
 from burnish.ops.scalar_ir import Access, cast, load, reduced
 from burnish.schedule.loops.loop_ir import RUNNING, Kernel, Loop, Reduction, Stage, Store, print_kernel
-from burnish.schedule.loops.parse_loops import parse_kernel
 from burnish.tensors.dtypes import DTYPES
 
+from ..schedule.parse_loops import parse_kernel
 from .run_kernel import MACHINES
 from .test_example_kernels import launch
 

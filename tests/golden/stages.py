@@ -16,7 +16,6 @@ from torch.nn import functional as F
 
 import burnish
 from burnish.ir.graph import Graph
-from burnish.ir.parse_graph import parse_graph, parse_type
 from burnish.ir.untraceable_graph import Untraceable
 from burnish.ir.verifier import verify
 from burnish.lower import pipeline
@@ -26,6 +25,7 @@ from burnish.schedule.partition.fold_constants import fold_constants
 from burnish.schedule.pipeline import make_plan
 from burnish.tensors.compile_request import INPUT, InputFacts
 
+from ..ir.parse_graph import parse_graph, parse_type
 from ..recorded_events import recorded
 from .cases import Case
 

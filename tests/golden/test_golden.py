@@ -8,10 +8,10 @@ from dataclasses import replace
 
 import pytest
 
-from burnish.ir.parse_graph import parse_graph
 from burnish.schedule.loops.loop_ir import print_kernel
-from burnish.schedule.loops.parse_loops import kernels_in
 
+from ..ir.parse_graph import parse_graph
+from ..schedule.parse_loops import kernels_in
 from .cases import all_cases, files, read, write
 from .stages import printed
 

@@ -13,11 +13,11 @@ from burnish.codegen.triton import autotune_tiles
 from burnish.codegen.triton.kernel_function import print_kernel
 from burnish.codegen.triton.tiling import VARIANTS
 from burnish.schedule.loops.build_kernel import Launch
-from burnish.schedule.loops.parse_loops import parse_kernel
 from burnish.tensors.tensor_types import TensorType
 
 from ..codegen.run_kernel import _from_memory, _to_memory, run
 from ..codegen.triton_interpreter import Interpreted
+from ..schedule.parse_loops import parse_kernel
 from .simulated_gpu import interpreted, placed
 from .test_golden_kernels import TEXTS, buffers_of
 

@@ -17,11 +17,11 @@ from burnish.schedule.library import autotune_gpu_matmul, gpu_matmul_spec
 from burnish.schedule.library.autotune_candidates import memory
 from burnish.schedule.library.gpu_matmul_spec import KernelSpec, Made, Maker, Tiles
 from burnish.schedule.library.own_kernels.matmul_tiling_and_packing import Stream
-from burnish.schedule.loops.parse_loops import parse_kernel
 from burnish.tensors.tensor_types import TensorType
 
 from ..codegen.run_kernel import is_interpreted
 from ..recorded_events import recorded
+from ..schedule.parse_loops import parse_kernel
 from . import simulated_gpu
 from .simulated_gpu import interpreted
 

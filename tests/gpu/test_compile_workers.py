@@ -25,11 +25,11 @@ from burnish.codegen.triton.compilation import compile_worker, compile_worker_po
 from burnish.codegen.triton.compilation.invoke_triton import Cubin, Job
 from burnish.codegen.triton.kernel_function import Printed
 from burnish.errors import InternalError
-from burnish.schedule.loops.parse_loops import parse_kernel
 from burnish.targets import cuda
 
 from ..recorded_events import recorded
 from ..runtime.concurrent_threads import at_once
+from ..schedule.parse_loops import parse_kernel
 
 SOURCE = str(Path(burnish.__file__).parents[1])
 

@@ -7,11 +7,11 @@ import pytest
 pytest.importorskip("triton")
 
 from burnish.codegen.triton.fast_math_intrinsics import EXPANSIONS
-from burnish.schedule.loops.parse_loops import parse_kernel
 
 from ..codegen.exact_functions import exact, last_places
 from ..codegen.run_kernel import is_interpreted, run
 from ..codegen.triton_interpreter import INSTRUCTIONS
+from ..schedule.parse_loops import parse_kernel
 
 each_function = pytest.mark.parametrize("op", sorted(EXPANSIONS))
 interpreted = pytest.mark.skipif(not is_interpreted(), reason="no interpreter of Triton")

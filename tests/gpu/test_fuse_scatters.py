@@ -9,9 +9,9 @@ import burnish
 from burnish.codegen.triton.compilation.cubin_cache import emitted
 from burnish.codegen.triton.kernel_function import print_kernel
 from burnish.schedule.loops.loop_ir import print_kernel as text_of
-from burnish.schedule.loops.parse_loops import parse_kernel
 
 from ..recorded_events import recorded
+from ..schedule.parse_loops import parse_kernel
 from .simulated_gpu import interpreted
 from .test_whole_programs import same
 

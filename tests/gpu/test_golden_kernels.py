@@ -12,10 +12,10 @@ pytest.importorskip("triton")
 from burnish.codegen.loops.coalesce_loops import accesses
 from burnish.codegen.triton.compilation.cubin_cache import emitted
 from burnish.codegen.triton.kernel_function import print_kernel
-from burnish.schedule.loops.parse_loops import parse_kernel
 from burnish.tensors.dtypes import FLOATS
 
 from ..codegen.run_kernel import random_buffer, run
+from ..schedule.parse_loops import parse_kernel
 
 PLAN = (Path(__file__).parent.parent / "golden" / "plan.txt").read_text(encoding="utf-8")
 TEXTS = list(dict.fromkeys(re.findall(r"^kernel .*?(?=^  on )", PLAN, re.MULTILINE | re.DOTALL)))

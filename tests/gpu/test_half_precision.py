@@ -11,9 +11,9 @@ import burnish
 from burnish.codegen.triton.analysis.find_approximable_results import approximate_results
 from burnish.codegen.triton.kernel_function import print_kernel
 from burnish.ops.scalar_ir import Access, cast, load
-from burnish.schedule.loops.parse_loops import parse_kernel
 
 from ..codegen.run_kernel import is_interpreted, run
+from ..schedule.parse_loops import parse_kernel
 from .simulated_gpu import interpreted
 
 needs_interpreter = pytest.mark.skipif(not is_interpreted(), reason="no interpreter of Triton")

@@ -12,11 +12,11 @@ from burnish.codegen.triton.matmul_kernel import print_matrix
 from burnish.errors import InternalError
 from burnish.runtime.linking import cuda_module_loader
 from burnish.schedule.library.gpu_matmul_spec import KernelSpec, Made, Tiles
-from burnish.schedule.loops.parse_loops import parse_kernel
 from burnish.tensors.tensor_types import TensorType
 
 from ..codegen.run_kernel import _from_memory, _to_memory, is_interpreted, run
 from ..codegen.triton_interpreter import Interpreted
+from ..schedule.parse_loops import parse_kernel
 from .test_golden_kernels import buffers_of
 
 interpreted_here = pytest.mark.skipif(not is_interpreted(), reason="Triton's interpreter is too old")

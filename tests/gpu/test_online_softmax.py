@@ -6,9 +6,9 @@ import pytest
 pytest.importorskip("triton")
 
 from burnish.codegen.triton.kernel_function import print_kernel
-from burnish.schedule.loops.parse_loops import parse_kernel
 
 from ..codegen.run_kernel import is_interpreted, run
+from ..schedule.parse_loops import parse_kernel
 
 pytestmark = pytest.mark.skipif(not is_interpreted(), reason="no interpreter of Triton")
 

@@ -7,10 +7,10 @@ from torch import nn
 pytest.importorskip("triton")
 
 import burnish
-from burnish.ir.parse_graph import parse_graph
 from burnish.schedule import device_facts
 from burnish.schedule.layouts import pad_matmul_operands
 
+from ..ir.parse_graph import parse_graph
 from ..recorded_events import recorded
 from .simulated_gpu import MACHINE, interpreted
 

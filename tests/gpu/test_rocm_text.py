@@ -6,7 +6,8 @@ pytest.importorskip("triton")
 
 from burnish.codegen.triton.compilation.invoke_triton import Job, compiled
 from burnish.codegen.triton.kernel_function import print_kernel
-from burnish.schedule.loops.parse_loops import parse_kernel
+
+from ..schedule.parse_loops import parse_kernel
 
 backends = pytest.importorskip("triton.backends")
 pytestmark = pytest.mark.skipif("amd" not in backends.backends, reason="Triton is built without AMD's backend")

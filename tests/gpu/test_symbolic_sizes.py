@@ -17,11 +17,11 @@ from burnish.codegen.triton.symbolic_size_kernel import SymbolicKernel
 from burnish.compiler import compile_or_fall_back
 from burnish.errors import InternalError
 from burnish.runtime.linking import cuda_module_loader
-from burnish.schedule.loops.parse_loops import parse_kernel
 from burnish.tensors.fit_size_formulas import Space
 
 from ..codegen.run_kernel import triton_version
 from ..native.compare_sizes import called_with, watching
+from ..schedule.parse_loops import parse_kernel
 from . import simulated_gpu
 from .simulated_gpu import interpreted
 

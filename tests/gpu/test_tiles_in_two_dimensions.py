@@ -10,9 +10,9 @@ from burnish.codegen.triton.analysis.narrow_indices import narrow_indices
 from burnish.codegen.triton.kernel_function import print_kernel
 from burnish.codegen.triton.tiling import tile_of
 from burnish.ops.scalar_ir import const, index
-from burnish.schedule.loops.parse_loops import parse_kernel
 
 from ..codegen.run_kernel import is_interpreted, run
+from ..schedule.parse_loops import parse_kernel
 
 needs_interpreter = pytest.mark.skipif(not is_interpreted(), reason="no interpreter of Triton")
 

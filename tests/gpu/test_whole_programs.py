@@ -11,8 +11,8 @@ from burnish.codegen.triton.compilation.cubin_cache import emitted
 from burnish.codegen.triton.kernel_function import print_kernel
 from burnish.runtime.eager.eager_philox import random_bits
 from burnish.runtime.linking import cuda_module_loader
-from burnish.schedule.loops.parse_loops import parse_kernel
 
+from ..schedule.parse_loops import parse_kernel
 from . import simulated_gpu
 from .simulated_gpu import failures, interpreted, kernel_of
 

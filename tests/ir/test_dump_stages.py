@@ -3,9 +3,10 @@
 import torch
 
 import burnish
-from burnish.ir.parse_graph import parse_graph
 from burnish.ir.verifier import verify
-from burnish.schedule.loops.parse_loops import kernels_in
+
+from ..schedule.parse_loops import kernels_in
+from .parse_graph import parse_graph
 
 
 def test_dump_holds_every_stage_and_each_reads_back(tmp_path):

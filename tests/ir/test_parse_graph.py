@@ -8,19 +8,19 @@ from bench.models import MODELS
 from hypothesis import HealthCheck, given, settings
 
 from burnish.ir.graph import Alias, Graph, Value
-from burnish.ir.parse_graph import ParseError, parse_graph, parse_type
 from burnish.ops.burnish_primitives import RUN
 from burnish.ops.operator_record import lookup
 from burnish.ops.scalar_ir import Access, cast, const, load
 from burnish.schedule.loops.build_kernel import Launch
 from burnish.schedule.loops.loop_ir import Kernel, Loop, Reduction, Stage, Store, print_kernel
-from burnish.schedule.loops.parse_loops import kernels_in, parse_kernel
 from burnish.schedule.pipeline import make_plan
 from burnish.tensors.tensor_types import TensorType
 
 from ..codegen import example_kernels as examples
 from ..codegen.random_kernels import elementwise, reducing
 from ..golden.stages import captured, lower
+from ..schedule.parse_loops import kernels_in, parse_kernel
+from .parse_graph import ParseError, parse_graph, parse_type
 
 F32 = TensorType.contiguous((2, 3), torch.float32)
 LARGE = (

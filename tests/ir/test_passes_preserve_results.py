@@ -10,7 +10,6 @@ import torch
 
 from burnish.ir.graph import Graph
 from burnish.ir.graph_interpreter import interpret
-from burnish.ir.parse_graph import parse_graph
 from burnish.ir.untraceable_graph import Untraceable
 from burnish.ir.verifier import verify
 from burnish.runtime.eager.eager_primitives import FUNCTIONS
@@ -20,6 +19,7 @@ from burnish.schedule.partition.fold_constants import fold_constants
 from ..golden.cases import Case, all_cases
 from ..golden.stages import PASSES, captured, copies, example, function, lower, lowered
 from ..native.fuzz.generate import generate
+from .parse_graph import parse_graph
 
 ROUNDS_DIFFERENTLY = {"decompose", "fold_batch_norm", "fuse_dequantization"}
 CLOSE = {"rtol": 1e-12, "atol": 1e-12}

@@ -6,7 +6,6 @@ import torch
 from burnish import settings
 from burnish.errors import InternalError
 from burnish.ir.graph import Alias, Graph, Node, Value, Write
-from burnish.ir.parse_graph import parse_graph
 from burnish.ir.verifier import verify
 from burnish.lower import pipeline
 from burnish.lower.passes.unalias_outputs import why_not_unaliased
@@ -15,6 +14,7 @@ from burnish.tensors.tensor_types import TensorType
 
 from ..golden.cases import all_cases
 from ..golden.stages import captured
+from .parse_graph import parse_graph
 
 F32 = TensorType.contiguous((2, 3), torch.float32)
 EXP, ADD = lookup(torch.ops.aten.exp.default), lookup(torch.ops.aten.add.Tensor)

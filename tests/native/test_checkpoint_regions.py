@@ -9,12 +9,12 @@ from torch.utils.checkpoint import checkpoint
 
 import burnish
 from burnish.ir.alias_analysis import storage_of
-from burnish.ir.parse_graph import parse_graph
 from burnish.lower.passes.drop_recompute_barriers import drop_recompute_barriers
 from burnish.runtime.eager import eager_activation_checkpointing
 from burnish.schedule.plan_steps import Call
 from burnish.settings import patch
 
+from ..ir.parse_graph import parse_graph
 from ..recorded_events import recorded
 from .compare_training import alike, trained
 

@@ -2,9 +2,10 @@
 
 import pytest
 
-from burnish.ir.parse_graph import parse_graph
 from burnish.schedule.loops.build_kernel import Launch
 from burnish.schedule.pipeline import make_plan
+
+from ..ir.parse_graph import parse_graph
 
 SIDE = "f32[64, 64]"
 PROGRAM = f"""

@@ -2,13 +2,14 @@
 
 import pytest
 
-from burnish.ir.parse_graph import parse_graph
 from burnish.schedule.loops.build_kernel import Launch
-from burnish.schedule.loops.parse_loops import kernels_in
 from burnish.schedule.memory import liveness
 from burnish.schedule.memory.output_buffer_reuse import reuse_output_buffers
 from burnish.schedule.memory.plan_arena import Span
 from burnish.schedule.pipeline import make_plan
+
+from ..ir.parse_graph import parse_graph
+from .parse_loops import kernels_in
 
 CHAIN = """
 graph(x: f32[256, 256])

@@ -2,7 +2,6 @@
 
 import pytest
 
-from burnish.ir.parse_graph import parse_graph
 from burnish.schedule.device_facts import CPU
 from burnish.schedule.fusion.horizontal_fusion import made_by, used_by
 from burnish.schedule.fusion.split_reductions import split_reductions
@@ -11,6 +10,8 @@ from burnish.schedule.memory.concat_in_place import concat_in_place
 from burnish.schedule.memory.liveness import concat_buffers_in
 from burnish.schedule.pipeline import make_plan
 from burnish.schedule.plan_steps import MakeView
+
+from ..ir.parse_graph import parse_graph
 
 GROWN = """
 graph(x: f32[64, 16], y: f32[64, 16])

@@ -6,10 +6,11 @@ import torch
 from burnish.ir.graph import Value
 from burnish.schedule.loops.build_kernel import Launch
 from burnish.schedule.loops.loop_ir import print_kernel
-from burnish.schedule.loops.parse_loops import parse_kernel
 from burnish.schedule.memory import store_inputs_in_place
 from burnish.schedule.memory.store_inputs_in_place import with_one_buffer_each
 from burnish.tensors.tensor_types import TensorType
+
+from .parse_loops import parse_kernel
 
 ALLOWED = {
     "the element itself": """

@@ -2,9 +2,10 @@
 
 import pytest
 
-from burnish.ir.parse_graph import parse_graph
 from burnish.schedule.loops.build_kernel import Launch
 from burnish.schedule.pipeline import make_plan
+
+from ..ir.parse_graph import parse_graph
 
 COPY_AND_SUM = """
 graph(x: f32[{rows}, 512])

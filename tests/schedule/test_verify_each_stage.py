@@ -9,9 +9,9 @@ import burnish
 from burnish.errors import InternalError
 from burnish.ir import announce_stage as announcing
 from burnish.ir.announce_stage import announce
-from burnish.ir.parse_graph import parse_graph
 from burnish.schedule import pipeline as planning
 
+from ..ir.parse_graph import parse_graph
 from ..recorded_events import recorded
 
 LOWERING = [

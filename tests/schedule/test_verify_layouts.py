@@ -6,12 +6,13 @@ import pytest
 import torch
 
 from burnish.errors import InternalError
-from burnish.ir.parse_graph import parse_graph
 from burnish.ops.burnish_primitives import RUN
 from burnish.schedule.library.autotune_candidates import candidates
 from burnish.schedule.library.call_specs import MatmulSpec
 from burnish.schedule.pipeline import make_plan
 from burnish.tensors.tensor_types import TensorType
+
+from ..ir.parse_graph import parse_graph
 
 PRODUCT = """
 graph(a: f32[2, 3, 4], b: f32[2, 4, 5])

@@ -16,7 +16,6 @@ from ..errors import UserError
 from ..export.file_format import (
     DESCRIPTION,
     LONGEST_DESCRIPTION,
-    PROGRAM,
     PUBLISHER,
     SIGNATURE,
     STORAGE,
@@ -44,11 +43,7 @@ def contents(path: str | os.PathLike[str]) -> dict[str, Any]:
         text = archive.read(DESCRIPTION, LONGEST_DESCRIPTION)
         written = json.loads(text.decode())
         exported = read_exported(archive, False, path)
-        programs = {
-            name.removeprefix(PROGRAM): archive.read(name, len(archive.whole))
-            for name in archive.entries
-            if name.startswith(PROGRAM)
-        }
+        programs = archive.programs()
         return {
             "file": path,
             "bytes": len(archive.whole),

@@ -280,7 +280,7 @@ def as_float64(x: Any) -> Any:
 
 
 def has_changed(x: Any, copy: Any) -> bool:
-    """Whether an input is not what eager has left in its copy. Roundings of a graph that writes are no change."""
+    """Whether an input is not what eager has left in its copy. Roundings of a graph that writes are not changes."""
     with torch.no_grad():
         return why_different(x, copy) is not None
 
@@ -316,7 +316,7 @@ def look(
 
 def as_tensors(*numbers: float) -> list[torch.Tensor]:
     """Numbers that a graph reads from its tensors, which are rounded as these are. Their dtype is not known; of float64
-    they are if they are no numbers of float32."""
+    they are if they are not numbers of float32."""
     kept = torch.tensor(numbers, dtype=torch.float64)
     is_single = torch.equal(kept.float().double().nan_to_num(), kept.nan_to_num())
     return list(kept.float() if is_single else kept)

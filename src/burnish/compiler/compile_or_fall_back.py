@@ -13,8 +13,8 @@ from typing import Any
 import torch
 from torch.fx import GraphModule, Node
 
-from .. import events, own_builtins
-from ..concurrency import fork_safe_locks, pause_garbage_collection
+from .. import events
+from ..concurrency import fork_safe_locks, own_builtins, pause_garbage_collection
 from ..errors import warn
 from ..ir.untraceable_graph import NumberLost, Untraceable
 from ..runtime.contest import compile_activity_counter

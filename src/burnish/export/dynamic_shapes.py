@@ -20,7 +20,7 @@ import torch
 from torch.utils import _pytree as pytree
 
 from ..errors import UserError, did_you_mean
-from .open_sizes import OpenSize, SizeRange
+from .symbolic_sizes import SizeRange, SymbolicSize
 
 LEAST_EXAMPLE = 2
 """In the example: a size of 0 or 1 has other meanings."""
@@ -35,8 +35,8 @@ class Declared:
 
     ranges: dict[str, SizeRange] = field(default_factory=dict[str, SizeRange])
     hints: dict[str, str] = field(default_factory=dict[str, str])
-    """By name of the symbol: AUTO or DYNAMIC, where it is no ``Dim`` with a name."""
-    sizes: dict[int, dict[int, OpenSize]] = field(default_factory=dict[int, dict[int, OpenSize]])
+    """By name of the symbol: AUTO or DYNAMIC, where it is not a ``Dim`` with a name."""
+    sizes: dict[int, dict[int, SymbolicSize]] = field(default_factory=dict[int, dict[int, SymbolicSize]])
     places: dict[str, str] = field(default_factory=dict[str, str])
     """By name of the symbol: a dimension with it, for messages."""
 
@@ -213,10 +213,10 @@ def add(found: Declared, number: int, name: str, size: int, dim: int, what: Any)
         )
     if kind in ("AUTO", "DYNAMIC"):
         symbol = SizeRange(place, size, *limits(what), False)
-        opened, found.hints[place] = OpenSize(place), kind
+        opened, found.hints[place] = SymbolicSize(place), kind
     else:
         root, factor, added = linear(what)
-        opened = OpenSize(root.__name__, factor, added)
+        opened = SymbolicSize(root.__name__, factor, added)
         value = opened.solved(size)
         if value is None:
             raise UserError(

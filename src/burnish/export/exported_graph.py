@@ -15,7 +15,7 @@ from ..errors import UserError
 from ..report.explain_report import tensor_type
 from ..tensors.eager_strides import packed_stride
 from ..tensors.torch_state import TorchState
-from .open_sizes import Condition, OpenSize, SizeRange, Term, value_of
+from .symbolic_sizes import Condition, SizeRange, SymbolicSize, Term, value_of
 from .trace_whole_call import same_fixed
 
 if TYPE_CHECKING:
@@ -29,10 +29,10 @@ class TensorInput:
     name: str
     node: int
     dtype: torch.dtype
-    shape: tuple[int | OpenSize, ...]
+    shape: tuple[int | SymbolicSize, ...]
     device: torch.device
     order: tuple[int, ...] | None = None
-    """Of its dimensions in memory, from the fastest to the slowest, if the program has asked how it lies there."""
+    """Of its dimensions in memory, from the fastest to the slowest, if the program has asked for its strides."""
 
     def why_not(self, value: Any) -> str | None:
         """A sentence if ``value`` does not match what was exported."""
@@ -67,8 +67,8 @@ class TensorInput:
         return self.name.partition("[")[0].partition(".")[0]
 
     @property
-    def open_sizes(self) -> list[OpenSize]:
-        return [size for size in self.shape if isinstance(size, OpenSize)]
+    def symbolic_sizes(self) -> list[SymbolicSize]:
+        return [size for size in self.shape if isinstance(size, SymbolicSize)]
 
     def __str__(self) -> str:
         place = "" if self.device.type == "cpu" else f" on {self.device}"
@@ -204,7 +204,7 @@ class ExportedGraph(GraphView):
             if isinstance(expected, TensorInput):
                 found.setdefault(expected.node, leaf)
                 for dim, size in enumerate(expected.shape):
-                    if isinstance(size, OpenSize):
+                    if isinstance(size, SymbolicSize):
                         values.setdefault(size.symbol, (leaf.shape[dim] - size.added) // size.factor)
         results = self.graph_module(*[found[node] for node in sorted(found)])
         return pytree.tree_unflatten([output.of(results, values) for output in self.outputs], self.result)
@@ -252,7 +252,7 @@ def why_not_sizes(exported: ExportedGraph, leaves: Sequence[Any], values: dict[s
     is_right = True
     for expected, leaf in zip(exported.inputs, leaves, strict=True):
         for dim, size in enumerate(expected.shape) if isinstance(expected, TensorInput) else ():
-            if not isinstance(size, OpenSize):
+            if not isinstance(size, SymbolicSize):
                 continue
             place, now = f"{expected.name}.shape[{dim}]", leaf.shape[dim]
             value = size.solved(now)

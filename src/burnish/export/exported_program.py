@@ -49,8 +49,8 @@ from ..tensors.eager_strides import packed_order
 from ..tensors.lazy_graph_module import graph_module
 from .dynamic_shapes import Declared, declared_sizes
 from .exported_graph import ExportedGraph, FixedInput, Output, TensorInput
-from .open_sizes import OPERATIONS, OpenSize, Term, names_in, value_of
 from .prove_sizes import Proven, prove, with_constants
+from .symbolic_sizes import OPERATIONS, SymbolicSize, Term, names_in, value_of
 from .trace_whole_call import OneGraph, Trace, is_fixed, kept_as_they_were
 
 if TYPE_CHECKING:
@@ -183,12 +183,12 @@ def _with_order(described: TensorInput | FixedInput, copied: Any) -> TensorInput
 
 
 def _with_sizes(
-    described: TensorInput | FixedInput, sizes: Mapping[int, OpenSize], proven: Proven
+    described: TensorInput | FixedInput, sizes: Mapping[int, SymbolicSize], proven: Proven
 ) -> TensorInput | FixedInput:
     """An input with its symbolic sizes, where the program did not make constants of them."""
     if not isinstance(described, TensorInput):
         return described
-    shape: list[int | OpenSize] = list(described.shape)
+    shape: list[int | SymbolicSize] = list(described.shape)
     for dim, size in sizes.items():
         symbol = proven.united.get(size.symbol, size.symbol)
         if symbol not in proven.constants:
@@ -334,11 +334,11 @@ class SizeNodes:
         copies: Iterable[Any],
     ):
         self.graph = graph
-        self.places: dict[str, tuple[torch.fx.Node, int, OpenSize]] = {}
+        self.places: dict[str, tuple[torch.fx.Node, int, SymbolicSize]] = {}
         self.made: dict[Term, torch.fx.Node] = {}
         for described, leaf in zip(inputs, copies, strict=True):
             for dim, size in enumerate(described.shape) if isinstance(described, TensorInput) else ():
-                if isinstance(size, OpenSize):
+                if isinstance(size, SymbolicSize):
                     self.places.setdefault(size.symbol, (of_argument[id(leaf)], dim, size))
 
     def node(self, term: Term) -> Any:
@@ -379,11 +379,7 @@ class _Attributes:
     def node(self, graph: torch.fx.Graph, value: Any, words: str) -> torch.fx.Node:
         name = self.names.get(id(value))
         if name is None:
-            plain = name = f"constant_{_identifier(words)}"
-            number = 1
-            while name in self.taken:
-                name, number = f"{plain}_{number}", number + 1
-            self.taken.add(name)
+            name = self.free_name(f"constant_{_identifier(words)}")
         self.values[name] = value
         node = graph.get_attr(name)
         node.meta["tensor_meta"] = TensorInput(name, -1, value.dtype, tuple(value.shape), value.device)
@@ -391,12 +387,15 @@ class _Attributes:
 
     def hold(self, node: torch.fx.Node, graph: torch.nn.Module) -> None:
         """A graph inside the graph: of a branch, or of a loop's step."""
-        name = plain = str(node.target)
-        number = 1
+        node.target = name = self.free_name(str(node.target))
+        self.values[name] = graph
+
+    def free_name(self, plain: str) -> str:
+        name, number = plain, 1
         while name in self.taken:
             name, number = f"{plain}_{number}", number + 1
         self.taken.add(name)
-        self.values[name], node.target = graph, name
+        return name
 
 
 def _identifier(words: str) -> str:

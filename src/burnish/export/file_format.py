@@ -305,6 +305,13 @@ class Archive:
             raise UserError(f"its entry {item.filename!r} is cut short: the file is damaged")
         return begins, item.file_size
 
+    def programs(self) -> dict[str, bytes]:
+        return {
+            name.removeprefix(PROGRAM): self.read(name, len(self.whole))
+            for name in self.entries
+            if name.startswith(PROGRAM)
+        }
+
 
 def read_exported(archive: Archive, trust: Trust, path: str) -> ExportedGraph:
     content = archive.read(DESCRIPTION, LONGEST_DESCRIPTION)
@@ -315,11 +322,7 @@ def read_exported(archive: Archive, trust: Trust, path: str) -> ExportedGraph:
             f"it is of format {version!r:.20}, and this version of Burnish reads format {FORMAT}: save the "
             f"function again with this version, or load the file with the one that wrote it"
         )
-    programs = {
-        name.removeprefix(PROGRAM): archive.read(name, len(archive.whole))
-        for name in archive.entries
-        if name.startswith(PROGRAM)
-    }
+    programs = archive.programs()
     if trust is None or isinstance(trust, bool):
         is_trusted = bool(trust) or trust is None and is_signed(archive, content, programs)
     else:
@@ -345,7 +348,7 @@ def read_exported(archive: Archive, trust: Trust, path: str) -> ExportedGraph:
     symbols = {symbol.name for symbol in ranges}
     inputs = [_read_input(what, symbols) for what in parts(entry(written, "inputs"))]
     outputs = [_read_output(what, symbols) for what in parts(entry(written, "outputs"))]
-    opened = {size.symbol for what in inputs if isinstance(what, TensorInput) for size in what.open_sizes}
+    opened = {size.symbol for what in inputs if isinstance(what, TensorInput) for size in what.symbolic_sizes}
     if missing := symbols - opened:
         raise UserError(f"no input has the size {min(missing)!r:.60}, which it declares")
     native = None

@@ -21,7 +21,7 @@ from ..capture.symbolic_sizes.declared_dimensions import DeclaredSizes
 from ..capture.symbolic_sizes.size_box import SizeBox
 from ..errors import UserError
 from .dynamic_shapes import Declared
-from .open_sizes import (
+from .symbolic_sizes import (
     COMPARISONS,
     OPERATIONS,
     Condition,

@@ -4,7 +4,7 @@
     mul = sym_size * 2                     ->      view = linear.view(size_0, 3)      size_0 is an input: 2 * x.shape[0]
     view = linear.view(mul, 3)
 
-A program serves all sizes from 2 on. Its key says how an input lies in memory, in place of its sizes.
+A program serves all sizes from 2 on. Its key holds the layout of an input in memory, in place of its sizes.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from ..capture.symbolic_sizes.example_inputs import Like, SymbolicExampleInputs,
 from ..compiler.graph_cache_key import NoKey, input_facts
 from ..tensors.eager_strides import packed_order
 from ..tensors.fit_size_formulas import Formula, Point, Space
-from .open_sizes import OPERATIONS, OpenSize, SizeRange, power
+from .symbolic_sizes import OPERATIONS, SizeRange, SymbolicSize, power
 
 LEAST = 2
 """Programs are not for smaller sizes."""
@@ -32,7 +32,7 @@ Read = Callable[[int, int], int]
 
 class Numbers:
     """The nodes of a graph that compute numbers from the sizes of its inputs, and those of them that calls take.
-    `hidden`: symbols that are no sizes themselves, which programs are given as well."""
+    `hidden`: symbols that are not sizes themselves. Programs get them, too."""
 
     def __init__(self, nodes: Sequence[Node] = (), hidden: Iterable[Callable[[Read], Any]] = ()):
         places = {node: k for k, node in enumerate(n for n in nodes if n.op == "placeholder")}
@@ -77,7 +77,7 @@ def before_end(symbol: SizeRange) -> int | None:
 class OpenInputs:
     """The inputs of a graph by number, and its symbols."""
 
-    def __init__(self, shapes: Mapping[int, Sequence[int | OpenSize]], ranges: Sequence[SizeRange]):
+    def __init__(self, shapes: Mapping[int, Sequence[int | SymbolicSize]], ranges: Sequence[SizeRange]):
         names = tuple([f"s{k}" for k in range(len(ranges))])
         numbers = {symbol.name: k for k, symbol in enumerate(ranges)}
         self.space = Space.within(
@@ -85,7 +85,7 @@ class OpenInputs:
         )
         none = (0,) * len(ranges)
 
-        def formula(size: int | OpenSize) -> int | Formula:
+        def formula(size: int | SymbolicSize) -> int | Formula:
             if isinstance(size, int):
                 return size
             powers = tuple([int(k == numbers[size.symbol]) for k in range(len(ranges))])
@@ -95,16 +95,16 @@ class OpenInputs:
         self.shapes = {
             k: [formula(size) for size in shape]
             for k, shape in shapes.items()
-            if any(isinstance(size, OpenSize) for size in shape)
+            if any(isinstance(size, SymbolicSize) for size in shape)
         }
 
         self.hidden: list[Callable[[Read], Any]] = []
-        """Reads the symbols that are no sizes of an input by themselves (`2*b`)."""
+        """Reads the symbols that are not sizes of an input by themselves (`2*b`)."""
         places = [
             (k, dim, size)
             for k, shape in shapes.items()
             for dim, size in enumerate(shape)
-            if isinstance(size, OpenSize)
+            if isinstance(size, SymbolicSize)
         ]
         for symbol in ranges:
             own = [place for place in places if place[2].symbol == symbol.name]

@@ -1,10 +1,10 @@
 """Serialize the symbolic sizes of an exported graph as JSON, and read them back.
 
-    encode_size(OpenSize("b", 2, 1))           {"size": ["b", 2, 1]}
+    encode_size(SymbolicSize("b", 2, 1))           {"size": ["b", 2, 1]}
     encode_term(("eq", ("mod", "b", 8), 0))    {"eq": [{"mod": [{"symbol": "b"}, 8]}, 0]}
 
 The reader trusts nothing: an operation is looked up in a table of a few on numbers, a symbol must be one that the file
-declares, and formulas are no deeper than `DEEPEST`. They are trees of data; nothing of them is evaluated as text.
+declares, and formulas are no deeper than `DEEPEST`. They are trees of data; none of them is evaluated as text.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from collections.abc import Collection
 from typing import Any
 
 from ..errors import UserError
-from .open_sizes import OPERATIONS, Condition, OpenSize, SizeRange, Term
+from .symbolic_sizes import OPERATIONS, Condition, SizeRange, SymbolicSize, Term
 from .values_to_json import entry, flag, parts, read_number, shown, whole
 
 DEEPEST = 100
@@ -28,7 +28,7 @@ OF_ONE = frozenset("neg pos abs truth is_int is_float is_word round int float sq
 # ---- writing
 
 
-def encode_size(size: int | OpenSize) -> Any:
+def encode_size(size: int | SymbolicSize) -> Any:
     return size if isinstance(size, int) else {"size": [size.symbol, size.factor, size.added]}
 
 
@@ -82,7 +82,7 @@ def read_range(written: Any) -> SizeRange:
     return made
 
 
-def read_size(written: Any, symbols: Collection[str]) -> int | OpenSize:
+def read_size(written: Any, symbols: Collection[str]) -> int | SymbolicSize:
     if type(written) is not dict:
         return whole(written, "a size")
     symbol, factor, added = parts(entry(written, "size"), 3)
@@ -90,7 +90,7 @@ def read_size(written: Any, symbols: Collection[str]) -> int | OpenSize:
         raise UserError("it has a size with the factor 0")
     if type(added) is not int or not -LARGEST < added < LARGEST:
         raise UserError(f"{added!r:.60} stands where what is added to a size should")
-    return OpenSize(read_symbol(symbol, symbols), factor, added)
+    return SymbolicSize(read_symbol(symbol, symbols), factor, added)
 
 
 def read_symbol(written: Any, symbols: Collection[str]) -> str:

@@ -32,8 +32,8 @@ from ..errors import InternalError, Unsupported, UserError
 from ..frontend.describe_guards import guard_text
 from ..report.text_layout import labelled
 from ..runtime.segments import Continuation
-from .open_sizes import Term
 from .prove_sizes import term_of
+from .symbolic_sizes import Term
 
 FIXED = frozenset(
     (

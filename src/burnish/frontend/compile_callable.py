@@ -21,7 +21,7 @@ from ..capture.engine.program_options import Options
 from ..capture.python.calls.function_calls import is_replaced
 from ..capture.python.polyfills import object_polyfills
 from ..errors import UserError
-from . import stance, unknown_python
+from . import stance, unsupported_python_version
 from .live_programs import keep_track
 
 
@@ -85,7 +85,7 @@ def original_of(model: Any) -> Any:
 def runner(original: Any, options: Options, kind: type[Program] = Program) -> tuple[Program, Callable[..., Any]]:
     """A program for a callable, and how to run it. A function is interpreted itself, anything else through a call of
     it. So are functions of torch that a trace does not interpret."""
-    unknown_python.refuse_unknown_python()
+    unsupported_python_version.refuse_unknown_python()
     if isinstance(original, types.FunctionType) and not is_replaced(original):
         made = kind(original, options)
         return made, made

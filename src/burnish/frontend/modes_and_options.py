@@ -18,7 +18,7 @@ from typing import Any
 
 from .. import events, settings
 from ..errors import UserError, did_you_mean, warn
-from ..integrations.is_inductor_option import inductor_option_names
+from ..integrations.inductor_option_names import inductor_option_names
 from . import torch_config
 
 OURS = ("cuda_graphs", "eager_random", "max_autotune", "memory_budget", "never_slower", "shape_padding")

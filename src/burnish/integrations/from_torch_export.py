@@ -69,7 +69,7 @@ class Dims:
         return {dim: size for dim, size in found.items() if size is not None} or None
 
     def dim(self, expression: Any) -> Any:
-        """None for a size that is no ``factor * symbol + added``: it is that of the example."""
+        """None for a size that is not ``factor * symbol + added``: it is that of the example."""
         symbols = list(expression.free_symbols)
         if len(symbols) != 1:
             return None

@@ -81,7 +81,7 @@ class Gradients:
     """Where autograd gets several nodes: their backward, from outputs to inputs. There is a tangent for each port but
     the aliases: first those of `flows`. `inputs` and what describes them are then empty here."""
     inner: int = 0
-    """The number of ports that are intermediate results of which only the gradient is passed on. They come after
+    """The number of ports that are intermediate results and pass on only their gradients. They come after
     `flows`."""
     aliases: tuple[int, ...] = ()
     """The positions of the outputs that are the last ports: views of inputs or of other outputs."""

@@ -9,7 +9,7 @@
 A `Value` is a tensor without its data: a name and a type. A `Node` applies an operator to values and constants and has
 one or more results. Graphs are not mutated: a pass walks the nodes and builds a new graph.
 
-`ir.parse_graph` reads printed text back. Only the functions inside a chosen library call have no text.
+`tests/ir/parse_graph.py` reads printed text back. Only the functions inside a chosen library call have no text.
 """
 
 from __future__ import annotations

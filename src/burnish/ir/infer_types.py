@@ -22,7 +22,7 @@ from ..tensors.observed_library_results import types_of_result
 from ..tensors.tensor_types import NumberType, TensorType
 from .frozen_values import is_attention_without_dropout
 from .graph import Value, map_values, types_of, values_in
-from .probed_kernels import crashes, draws, is_of_user, place_of_generator, warns, with_own_generator
+from .kernels_run_on_zeros import crashes, draws, is_of_user, place_of_generator, warns, with_own_generator
 from .untraceable_graph import Untraceable
 
 

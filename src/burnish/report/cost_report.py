@@ -23,7 +23,7 @@ from typing import Any
 from .html_report import estimated, machine_limits, times_of_steps
 from .profile_segments import size
 from .record_run import RunRecorder, machine
-from .text_layout import count, duration, preformatted
+from .text_layout import count, duration, preformatted, table_lines
 
 
 @dataclass
@@ -108,15 +108,10 @@ class Cost:
                 ("  " * depth + one.name, operations(one.operations), share, size(one.bytes), f"{one.intensity:.2g}",
                  estimate, duration(one.measured))
             )  # fmt: skip
-        widths = [max(len(row[k]) for row in rows) for k in range(len(rows[0]))]
-        table = [
-            row[0].ljust(widths[0]) + "".join(f"  {cell:>{w}}" for cell, w in zip(row[1:], widths[1:], strict=True))
-            for row in rows
-        ]
         more = [f"Not counted: operations of {', '.join(self.not_counted)}."] if self.not_counted else []
         if self.breaks:
             more.append(f"{count(self.breaks, 'graph break')}: what runs between the graphs is not counted.")
-        return "\n".join([head, ", ".join(times), "", *map(str.rstrip, table), *([""] if more else []), *more])
+        return "\n".join([head, ", ".join(times), "", *table_lines(rows), *([""] if more else []), *more])
 
 
 def cost_of_run(run: RunRecorder, name: str) -> Cost:

@@ -7,8 +7,8 @@
         check.py      the generated guard check of the segment, its constants as comments
         finish.py     how results and side effects are made from the graph's outputs
         break.txt     the graph break that ends it; absent where the function returns
-        1-trace.txt   the graph of Burnish's own compiler, a file for each step; `ir.parse_graph` reads them
-        plan.txt      its kernels and calls in order; `schedule.loops.parse_loops` reads the kernels
+        1-trace.txt   the graph of Burnish's own compiler, a file for each step
+        plan.txt      its kernels and calls in order
     some/directory/rewrites.txt         with the setting `fuel`, each rewrite that was made, with its number
 
 Numbers continue those of an earlier run or another process.

@@ -36,7 +36,7 @@ from .. import events
 from ..concurrency import fork_safe_locks
 from ..errors import UserError
 from .runs_natively import runs_natively
-from .text_layout import count, duration, preformatted
+from .text_layout import count, duration, preformatted, table_lines
 
 KERNELS = ("launch_",)
 LIBRARY = ("call_", "run_", "prepare_")
@@ -365,17 +365,11 @@ class Profile:
                     f"{record.bandwidth / copy_bandwidth():.2f}×" if record.bandwidth else "",
                 )
             )
-        widths = [max(len(row[k]) for row in rows) for k in range(len(rows[0]))]
-        lines = [
-            row[0].ljust(widths[0])
-            + "".join(f"  {cell:>{width}}" for cell, width in zip(row[1:], widths[1:], strict=True))
-            for row in rows
-        ]
         missed = sum(record.misses for record in met)
         head = f"{count(calls, 'call')} of {count(len(met), 'segment')}, {duration(total)}"
         if missed:
             head += f"; guards did not hold {'once' if missed == 1 else f'{missed} times'}"
-        return "\n".join([head, *map(str.rstrip, lines)])
+        return "\n".join([head, *table_lines(rows)])
 
 
 def end_of(name: str) -> str:

@@ -54,7 +54,6 @@ MOST_GUARDS = 400
 """Of one segment."""
 LINES_AROUND = 3
 TEXT_SHOWN = 4000
-COMPILE_STAGES = ("compile", "lower", "measure", "schedule", "codegen")
 
 
 class Measured:
@@ -195,7 +194,7 @@ class RunRecorder:
 
     def compiled_graph(self, graph_module: Any) -> dict[str, Any]:
         """The record of a graph that is compiled now. A part of a graph, or a copy, was not captured itself: it belongs
-        to the graph that this thread has captured, if that is no segment yet."""
+        to the graph that this thread has captured, if that is not a segment yet."""
         found = self.of_graph.get(graph_module)
         if found is None:
             captured = getattr(self.here, "graph", None)

@@ -26,6 +26,12 @@ def shifted(text: str) -> str:
     return "\n".join(f"  {line}".rstrip() for line in text.splitlines())
 
 
+def table_lines(rows: Sequence[Sequence[str]]) -> list[str]:
+    """The first column is aligned to the left, the others to the right."""
+    first, *others = (max(map(len, column)) for column in zip(*rows, strict=True))
+    return ["  ".join([row[0].ljust(first), *map(str.rjust, row[1:], others)]).rstrip() for row in rows]
+
+
 def shorten(lines: Sequence[str], head: int, tail: int, noun: str) -> list[str]:
     """Beginning and end of a long list, and how much was left out between them."""
     if len(lines) <= head + tail + 1:

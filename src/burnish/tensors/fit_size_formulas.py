@@ -135,12 +135,7 @@ class Space:
                 is_near_the_end = size + farthest > (most or {}).get(name, math.inf)
                 point.append(size - distance if is_near_the_end and size > 2 * farthest else size + distance)
             points.append(tuple(point))
-        return cls(
-            tuple(sizes),
-            points[:POINTS],
-            units=tuple([(units or {}).get(name, 1) for name in sizes]),
-            further=points[POINTS:],
-        )
+        return cls.of_points(sizes, points, units)
 
     @classmethod
     def within(cls, sizes: Mapping[str, tuple[int, int, int | None]], units: Mapping[str, int] | None = None) -> Space:
@@ -153,13 +148,13 @@ class Space:
             near = near[: len(DISTANCES)]
             numbers = range(1, POINTS + FURTHER_POINTS)
             columns.append([size, *(near[number * (2 * k + 1) % len(near)] for number in numbers)])
-        points = list(zip(*columns, strict=True))
-        return cls(
-            tuple(sizes),
-            points[:POINTS],
-            units=tuple([(units or {}).get(name, 1) for name in sizes]),
-            further=points[POINTS:],
-        )
+        return cls.of_points(sizes, list(zip(*columns, strict=True)), units)
+
+    @classmethod
+    def of_points(cls, names: Iterable[str], points: list[Point], units: Mapping[str, int] | None) -> Space:
+        names = tuple(names)
+        counted = tuple([(units or {}).get(name, 1) for name in names])
+        return cls(names, points[:POINTS], units=counted, further=points[POINTS:])
 
     def fewest_points(self) -> Space:
         """For one symbol, the two nearest points and the farthest. This is enough for all formulas except sums of three

@@ -26,7 +26,7 @@ Edge = tuple[Any, int]
 """A node of autograd, and the number of one of its outputs in forward."""
 
 NOWHERE = -1
-"""The position of a leaf that is no input."""
+"""The position of a leaf that is not an input."""
 
 MOST_SEPARATE = 64
 """More pieces than this are not made only because backward may run from each output."""

@@ -16,7 +16,7 @@ from types import FunctionType
 from typing import Any
 
 from ..concurrency import fork_safe_locks
-from ..own_builtins import OWN
+from ..concurrency.own_builtins import OWN
 
 REGISTRY = "__warningregistry__"
 VERSION = "version"

@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch.fx._lazy_graph_module import _LazyGraphModule
 
-from .. import own_builtins
+from ..concurrency import own_builtins
 from .compile_request import REQUEST, request_of
 from .known_warnings import REGISTRY, registry_for
 

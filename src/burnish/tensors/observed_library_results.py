@@ -38,7 +38,7 @@ def types_of_result(operator: Any, args: Sequence[Any], kwargs: Mapping[str, Any
 
 
 def call_key(operator: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
-    """The operator and its arguments by name, without those that have the default value; None if one is no constant."""
+    """The operator and its arguments by name, without defaults; None if one is not a constant."""
     operator = getattr(operator, "default", operator)
     if not isinstance(operator, torch._ops.OpOverload):
         return None

@@ -39,7 +39,7 @@ DATA_READ = kind(
     "data-read",
     title="a tensor's values are read into Python",
     why="""`.tolist()`, `complex(x)` and the text of a tensor hand the values to Python, so everything before must have
-        been computed by then (on a GPU the processor waits for it), and what Python does with the values is no part of
+        been computed by then (on a GPU the processor waits for it), and what Python does with the values is not in
         the graph. A single number (`.item()`, `int(x)`, `float(x)`) stays in the graph until Python needs its value,
         and so does an array (`.numpy()`) of a tensor on a CPU that needs no gradient.""",
     what_to_do="""Keep the value a tensor: `x / x.max()` gives what `x / x.max().item()` gives. If Python must have the
@@ -190,8 +190,8 @@ SUBCLASS_TENSOR = kind(
     "B107",
     "subclass-tensor",
     title="an object of a tensor subclass is made",
-    why="""Torch's own constructor gets data that is no plain tensor, or makes a parameter of another class. A graph has
-        no form for that. A class's own `__new__` is interpreted, and so are `Class(tensor)` and
+    why="""Torch's own constructor gets data that is not a plain tensor, or makes a parameter of another class. A graph
+        has no form for that. A class's own `__new__` is interpreted, and so are `Class(tensor)` and
         `tensor.as_subclass(Class)`.""",
     what_to_do="""Make the object outside and hand it to the compiled function, or compute with the plain tensor and
         wrap the result outside.""",

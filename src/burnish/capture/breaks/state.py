@@ -72,8 +72,8 @@ GLOBAL_SWITCH = kind(
     "global-switch",
     title="a global setting of torch is changed",
     why="""The setting (`torch.set_num_threads`, a torch function mode and the like) holds for the whole process and
-        is no operation of a graph. What comes before must run under the old setting and what comes after under the
-        new one.""",
+        cannot be an operation of a graph. Calls before the change must run under the old setting, later ones under
+        the new one.""",
     what_to_do="""Change the setting before the compiled function is called. The switches that belong to a stretch of
         code, `torch.no_grad()` and `torch.autocast(...)`, may stay inside. So may settings of kernels
         (`torch.use_deterministic_algorithms`, `sdpa_kernel`, the flags of `torch.backends`), the default dtype and

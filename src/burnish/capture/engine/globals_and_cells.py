@@ -5,7 +5,7 @@ from __future__ import annotations
 from types import CellType, FunctionType
 from typing import TYPE_CHECKING, Any
 
-from ...own_builtins import OWN
+from ...concurrency.own_builtins import OWN
 from ..interpreter.frames import MISSING, UNBOUND, Frame, cell_value
 from ..interpreter.instruction_loop import Machine
 from ..python.operators import guard_runtime_functions

@@ -41,7 +41,7 @@ MOST_LOOKED_AT = 4096
 
 
 def with_lifetimes(parts: Sequence, depth: int = 2) -> list:
-    """What plain containers hold of which the program may notice the end, now or once it is referenced weakly. Only
+    """What plain containers hold whose end the program may notice, now or once it is referenced weakly. Only
     the first level counts where they hold much."""
     kinds = set(map(type, parts))
     lasting = {kind for kind in kinds if rule_of(kind) != NEVER}

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 import torch
 from torch.autograd import forward_ad
 
-from ... import events, own_builtins, settings
+from ... import events, settings
+from ...concurrency import own_builtins
 from ...errors import warn
 from ...frontend import torch_config, torch_errors
 from ...frontend.stance import LATER

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from ... import events, own_builtins, settings
-from ...concurrency import pause_garbage_collection
+from ... import events, settings
+from ...concurrency import own_builtins, pause_garbage_collection
 from ...errors import BackendError, BurnishError, InternalError, Unsupported
 from ...frontend import torch_config, torch_errors
 from ...frontend.marks import size_marks

@@ -335,9 +335,6 @@ class Tracer(Machine):
         """Whether ``value`` is an input of the graph, or computed in it."""
         return self.recorder.handle_of(value) is not None or self.heap.origin_of(value) is not None
 
-    def changed_after(self, value: torch.Tensor, position: int) -> bool:
-        return self.recorder.changes_after(position)
-
     def clone_at(self, value: torch.Tensor, position: int) -> Handle:
         recorder = self.recorder
         return recorder.clone_at(recorder.tensor(value), position)

@@ -52,7 +52,7 @@ def reduced(iterator: Any) -> tuple:
 
 
 def without_warning(iterator: Any, function: Callable, *args: Any) -> Any:
-    """Call a function of the iterator that makes or takes a copy. ``warnings.catch_warnings`` is no help: the program
+    """Call a function of the iterator that makes or takes a copy. ``warnings.catch_warnings`` does not help: a program
     would be shown again the warnings that it has been shown once. A filter for this module alone shows nothing."""
     if not BEHAVIOR.copies_of_itertools_warn or type(iterator).__module__ != "itertools":
         return function(*args)

@@ -186,7 +186,7 @@ class Generator:
 
     @property
     def builtin(self) -> BuiltinIterator | None:
-        """What it is an iterator of, if its class is no generator."""
+        """What it is an iterator of, if its class is not a generator."""
         return BY_CODE.get(self.code)
 
     def stop(self, frame: Frame) -> None:

@@ -83,7 +83,7 @@ def _number_of_the_graph() -> None:
 
 
 WITHOUT_NUMBERS = frozenset((torch.bool, torch.uint64, torch.complex32, torch.complex64, torch.complex128))
-"""Dtypes of elements that are no live scalars, or that a compiled graph cannot hold as one."""
+"""Dtypes of elements that are not live scalars, or that a compiled graph cannot hold as one."""
 MOST_READ, MOST_READ_OF_CHOICE = 1024, 2
 """The most elements of a list that a graph reads one by one: where the alternative is an error, and elsewhere. A break
 reads longer lists faster."""

@@ -209,4 +209,4 @@ def is_large(value: Any) -> bool:
 
 
 SMALLEST = 1 << 20
-"""Smaller numbers are no addresses of objects."""
+"""Smaller numbers are not addresses of objects."""

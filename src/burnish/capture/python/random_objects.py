@@ -30,7 +30,7 @@ def is_own(m: Any, generator: Any) -> bool:
 
 
 def construct(m: Any, cls: type, args: tuple, kwargs: dict) -> Any:
-    """``random.Random(seed)``; MISSING if it takes its seed from the system, or if that is no constant."""
+    """``random.Random(seed)``; MISSING if it takes its seed from the system, or if that is not a constant."""
     if len(args) != 1 or kwargs:
         return MISSING
     seed = guard_before_native_read.settled(args[0])

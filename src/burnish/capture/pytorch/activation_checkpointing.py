@@ -70,7 +70,7 @@ def call(m: Any, function: Any, args: tuple, kwargs: dict, options: dict) -> Any
 
         policy = selective_checkpoints.policy_of(m, options["context_fn"])
         options = options if policy is None else {k: v for k, v in options.items() if k != "context_fn"}
-    why = why_not_region(m, options)
+    why = why_not_region(options)
     if why is not None:
         m.stop(breaks.DISABLED_CALL, f"torch.utils.checkpoint.checkpoint with {why}")
     m.guard_outcome(Expression(checkpoints_plainly, ()), True)
@@ -94,7 +94,7 @@ def call(m: Any, function: Any, args: tuple, kwargs: dict, options: dict) -> Any
     return m.call(run_region, (function, args, kwargs), {})
 
 
-def why_not_region(m: Any, options: dict) -> str | None:
+def why_not_region(options: dict) -> str | None:
     if type(options.get("use_reentrant")) is not bool:
         return "no choice of use_reentrant"
     for name, usual in (

@@ -53,7 +53,7 @@ class ScriptedCall(OpaqueCall):
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         if any(isinstance(arg, torch.Tensor) and arg.is_meta for arg in (*args, *kwargs.values())):
-            with torch.jit.optimized_execution(False):  # a query is no profile of the user's data
+            with torch.jit.optimized_execution(False):  # a query is not a profile of the user's data
                 return self.function(*args, **kwargs)
         return self.function(*args, **kwargs)
 

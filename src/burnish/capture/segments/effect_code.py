@@ -71,7 +71,7 @@ class Effects:
 
     def moment(self, value: Any, position: int) -> str:
         """A value of an effect as it was after ``position`` torch calls."""
-        if issubclass(type(value), torch.Tensor) and self.to.tracer.changed_after(value, position):
+        if issubclass(type(value), torch.Tensor) and self.to.tracer.recorder.changes_after(position):
             handle = self.to.tracer.clone_at(value, position)
             return self.to.output(handle)
         if type(value) in (list, tuple) and any(issubclass(type(v), torch.Tensor) for v in value):

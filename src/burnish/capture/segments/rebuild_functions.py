@@ -66,7 +66,7 @@ def build_function(to: Rebuilder, value: FunctionType) -> str:
     if id(value.__globals__) in to.heap.fresh:
         raise Unrebuildable(value, f"{value.__qualname__}, a function of a text that exec() runs, leaves the graph")
     if value.__qualname__ == KEY_FUNCTION and value.__module__ == sort_polyfills.__name__:
-        raise Unrebuildable(value)  # outside a sort it would be seen that it is no object of functools
+        raise Unrebuildable(value)  # outside a sort a program can see that it is not an object of functools
     cells = [to.build(c) for c in value.__closure__ or ()]
     closure = f"({', '.join(cells)},)" if cells else "None"
     name = to.name(

@@ -129,7 +129,7 @@ def are_integers(values: Sequence[Any]) -> bool:
 
 
 def settle_memory(sizes: Any, tensor: Any, values: Mapping[str, Any]) -> None:
-    """What such a view reads is a matter of the memory, whose size is no size of a tensor. The elements of an input
+    """What such a view reads depends on the memory, whose size is not a size of a tensor. The elements of an input
     are there, and a view of constant size from its first element on may read as many."""
     shape = sizes.shape_of(tensor)
     if not shape and not is_any_live(flat(values.values())):

@@ -140,7 +140,7 @@ class DeclaredSymbols(Symbols):
 
 
 class DeclaredSizes(SymbolicSizes):
-    """`shapes`: by the id of each tensor, its dimensions that are no constants."""
+    """`shapes`: by the id of each tensor, its dimensions that are not constants."""
 
     symbols: DeclaredSymbols
 

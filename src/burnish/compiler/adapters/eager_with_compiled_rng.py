@@ -211,30 +211,25 @@ def bits_on_gpu(seed: torch.Tensor, size: tuple[int, ...]) -> torch.Tensor:
 
 @once
 def kernel() -> Any:
-    from ...schedule.loops.parse_loops import parse_kernel
     from ...targets.cpu import compile_kernel
 
-    return compile_kernel(
-        parse_kernel(f"""
-        kernel random_bits(b0: i64, b1: i64 out)
-          loop i0 < {CHUNK}
-            stage
-              b1[i0] = random_bits(b0[0], add(b0[1], i0))
-    """)
-    )
+    return compile_kernel(bits_kernel(CHUNK, (0, 1)))
 
 
 @once
 def kernel_on_gpu(device: torch.device) -> Any:
-    from ...schedule.loops.parse_loops import parse_kernel
     from ...targets.cuda import compile_kernel_for_gpu
 
-    return compile_kernel_for_gpu(
-        parse_kernel(f"""
-        kernel random_bits(b0: i64, b1: i64, b2: i64 out)
-          loop i0 < {CHUNK_ON_GPU}
-            stage
-              b2[i0] = random_bits(b0[0], add(b1[0], i0))
-    """),
-        device,
-    )
+    return compile_kernel_for_gpu(bits_kernel(CHUNK_ON_GPU, (1, 0)), device)
+
+
+def bits_kernel(count: int, start: tuple[int, int]) -> Any:
+    """Stores `random_bits(seed, start + i)` for `count` numbers i. The seed is the first word of the first buffer;
+    `start` gives the buffer and the word of the number to begin with."""
+    from ...ops.scalar_ir import Access, binary, index, load, random_bits
+    from ...schedule.loops.loop_ir import Kernel, Loop, Stage, Store
+
+    at = binary("add", load("i64", Access(start[0], start[1], (0,))), index(0))
+    out = start[0] + 1
+    store = Store(Access(out, 0, (1,)), random_bits(load("i64", Access(0, 0, (0,))), at))
+    return Kernel("random_bits", ("i64",) * (out + 1), frozenset((out,)), (Loop((count,), 0, (Stage((), (store,)),)),))

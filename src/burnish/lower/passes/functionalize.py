@@ -50,7 +50,7 @@ class Root:
     is_announced: bool = False
     """Whether autograd is informed of the write."""
     shows: Root | None = None
-    """The root of which this is a view without maps, such as `view.dtype`. It may be read, but not written through."""
+    """The root that this is a view of without maps, such as `view.dtype`. It may be read, but not written through."""
     again: Callable[[], Value] | None = None
     """Makes that view again, of the root's present value."""
     version: int = 0
@@ -248,7 +248,7 @@ class Functionalizer:
             root.views.clear()
 
     def make_once(self, root: Root) -> None:
-        """Several outputs share its memory: makes one copy, of which they are views."""
+        """Several outputs share its memory: makes one copy, and views of it."""
         root.current, root.is_reordered = self.build.copy(root.current), False
         root.views.clear()
 

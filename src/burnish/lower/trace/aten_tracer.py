@@ -142,7 +142,7 @@ class AtenTracer:
             return self.numbers.item(args[0].value, self.line)
         rule = rule_for(func) or CUDNN.get(func)
         if func is TO_COPY and not isinstance(args[0], torch.Tensor):
-            rule = tensor_of_number  # torch hands over the number of which it has made a tensor
+            rule = tensor_of_number  # torch hands over the number that it has made a tensor of
         if rule is not None:
             return self.again(rule, args, kwargs or {})
         func = declared(func, args)

@@ -20,7 +20,7 @@ from torch.utils._python_dispatch import _disable_current_modes
 
 from ...ir.graph import Value, map_values, values_in
 from ...ir.infer_types import example_of, without_data
-from ...ir.probed_kernels import crashes, draws, is_of_user, warns
+from ...ir.kernels_run_on_zeros import crashes, draws, is_of_user, warns
 from ...ir.untraceable_graph import Untraceable
 from ...ops.operator_record import NoRule, broadcast_shape
 from ...tensors.known_warnings import call_quietly

@@ -99,7 +99,7 @@ class Numbers:
 def tensor_of_number(
     value: Any, *, dtype: torch.dtype | None = None, device: torch.device | None = None, **_: Any
 ) -> torch.Tensor:
-    """`_to_copy` of a number, of which torch makes a tensor as it is in Python."""
+    """`_to_copy` of a number. Torch makes a tensor of its Python type."""
     return torch.scalar_tensor(value, dtype=dtype or FULL[type(value)], device=device)
 
 

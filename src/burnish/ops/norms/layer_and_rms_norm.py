@@ -60,13 +60,16 @@ def layer_norm_backward_shape(
 # -- decompositions ----------------------------------------------------------------------------------------------------
 
 
+def normed_dims(x: Any, normalized_shape: Sequence[int]) -> tuple[int, ...]:
+    floats(x)
+    if not normalized_shape:
+        raise NoRule("no dimension")
+    return tuple(range(x.ndim - len(normalized_shape), x.ndim))
+
+
 @decomposition("aten.native_layer_norm.default")
 def layer_norm(g: Any, x: Any, normalized_shape: Sequence[int], weight: Any, bias: Any, eps: float) -> Any:
-    floats(x)
-    result = x.dtype
-    dims = tuple(range(x.ndim - len(normalized_shape), x.ndim))
-    if not dims:
-        raise NoRule("no dimension")
+    result, dims = x.dtype, normed_dims(x, normalized_shape)
     x = widened(g, x)
     apart, mean, variance = corrected_deviations(g, x, dims)
     rstd = g("rsqrt", g("add.Scalar", variance, eps))
@@ -76,11 +79,7 @@ def layer_norm(g: Any, x: Any, normalized_shape: Sequence[int], weight: Any, bia
 
 @decomposition("aten._fused_rms_norm.default")
 def rms_norm(g: Any, x: Any, normalized_shape: Sequence[int], weight: Any, eps: float | None) -> Any:
-    floats(x)
-    result = x.dtype
-    dims = tuple(range(x.ndim - len(normalized_shape), x.ndim))
-    if not dims:
-        raise NoRule("no dimension")
+    result, dims = x.dtype, normed_dims(x, normalized_shape)
     eps = torch.finfo(result).eps if eps is None else eps
     x = widened(g, x)
     square = g("div.Scalar", g.reduce("sum", g("mul.Tensor", x, x), dims), float(count(x, dims)))
@@ -103,33 +102,27 @@ def layer_norm_backward(
     bias: Any,
     output_mask: Mask,
 ) -> Any:
-    floats(x)
-    dtype = x.dtype
-    dims = tuple(range(x.ndim - len(normalized_shape), x.ndim))
-    outer = tuple(range(x.ndim - len(normalized_shape)))
-    if not dims or not outer:
-        raise NoRule("one row")
-    grad, average, rstd = (widened(g, part) for part in (grad, average, rstd))
-    normed = g("mul.Tensor", g("sub.Tensor", widened(g, x), average), rstd)
-    u = grad if weight is None else g("mul.Tensor", grad, widened(g, weight))
-    found = [through_norm(g, u, normed, rstd, dims) if output_mask[0] else None]
-    found += parameters_of_affine(g, grad, normed, outer, list(normalized_shape), output_mask[1:])
-    return tuple(part if part is None else g.convert(part, dtype) for part in found)
+    return norm_backward(g, grad, x, normalized_shape, average, rstd, weight, output_mask)
 
 
 @decomposition("aten._fused_rms_norm_backward.default")
 def rms_norm_backward(
     g: Any, grad: Any, x: Any, normalized_shape: Sequence[int], rstd: Any, weight: Any, output_mask: Mask
 ) -> Any:
-    floats(x)
-    dtype = x.dtype
-    dims = tuple(range(x.ndim - len(normalized_shape), x.ndim))
-    outer = tuple(range(x.ndim - len(normalized_shape)))
-    if not dims or not outer:
+    return norm_backward(g, grad, x, normalized_shape, None, rstd, weight, (*output_mask, False))[:2]
+
+
+def norm_backward(
+    g: Any, grad: Any, x: Any, normalized_shape: Sequence[int], average: Any, rstd: Any, weight: Any, mask: Mask
+) -> tuple:
+    """`average` is None for RMS norm."""
+    dims, outer = normed_dims(x, normalized_shape), tuple(range(x.ndim - len(normalized_shape)))
+    if not outer:
         raise NoRule("one row")
-    grad, rstd = widened(g, grad), widened(g, rstd)
-    normed = g("mul.Tensor", widened(g, x), rstd)
+    grad, average, rstd = (part if part is None else widened(g, part) for part in (grad, average, rstd))
+    x, dtype = widened(g, x), x.dtype
+    normed = g("mul.Tensor", x if average is None else g("sub.Tensor", x, average), rstd)
     u = grad if weight is None else g("mul.Tensor", grad, widened(g, weight))
-    found = [through_norm(g, u, normed, rstd, dims, centre=False) if output_mask[0] else None]
-    found += parameters_of_affine(g, grad, normed, outer, list(normalized_shape), (output_mask[1], False))[:1]
+    found = [through_norm(g, u, normed, rstd, dims, centre=average is not None) if mask[0] else None]
+    found += parameters_of_affine(g, grad, normed, outer, list(normalized_shape), mask[1:])
     return tuple(part if part is None else g.convert(part, dtype) for part in found)

@@ -34,26 +34,24 @@ def softmax_backward_shape(
 # -- decompositions ----------------------------------------------------------------------------------------------------
 
 
-@decomposition("aten._softmax.default")
-def softmax(g: Any, x: Any, dim: int, half_to_float: bool) -> Any:
+def rows_of(g: Any, x: Any, dim: int, half_to_float: bool) -> tuple[Any, tuple[int, ...], torch.dtype]:
+    """The input in the compute dtype, its reduced dimension, and the dtype of the result."""
     floats(x)
-    result = torch.float32 if half_to_float else x.dtype
     if not x.ndim:
         raise NoRule("no dimension")
-    x = widened(g, x)
-    dims = normalized_dims(x, dim)
+    return widened(g, x), normalized_dims(x, dim), torch.float32 if half_to_float else x.dtype
+
+
+@decomposition("aten._softmax.default")
+def softmax(g: Any, x: Any, dim: int, half_to_float: bool) -> Any:
+    x, dims, result = rows_of(g, x, dim, half_to_float)
     e = g("exp", g("sub.Tensor", x, g.reduce("max", x, dims)))
     return g.convert(g("div.Tensor", e, g.reduce("sum", e, dims)), result)
 
 
 @decomposition("aten._log_softmax.default")
 def log_softmax(g: Any, x: Any, dim: int, half_to_float: bool) -> Any:
-    floats(x)
-    result = torch.float32 if half_to_float else x.dtype
-    if not x.ndim:
-        raise NoRule("no dimension")
-    x = widened(g, x)
-    dims = normalized_dims(x, dim)
+    x, dims, result = rows_of(g, x, dim, half_to_float)
     shifted = g("sub.Tensor", x, g.reduce("max", x, dims))
     total = g.reduce("sum", g("exp", shifted), dims)
     return g.convert(g("sub.Tensor", shifted, g("log", total)), result)

@@ -78,7 +78,7 @@ class Step(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Steps:
-    """Calls, each of which makes one value: the inputs come first, followed by the results."""
+    """Calls that make one value each: the inputs come first, followed by the results."""
 
     inputs: int
     steps: tuple[Step, ...]

@@ -34,7 +34,7 @@ def make_hook(module: torch.nn.Module) -> BackwardHook:
 
 
 def set_up_inputs(hook: BackwardHook, given: tuple) -> tuple:
-    """``given``: the module's arguments, with None for those that are no tensors."""
+    """``given``: the module's arguments, with None for those that are not tensors."""
     return hook.setup_input_hook(given)
 
 

@@ -206,9 +206,9 @@ class Watch:
         if found != id(value) and not (found == 0 and value is None):
             raise Unwatchable
 
-    def tensor(self, who: int, description: tuple[int, ...]) -> None:
-        """`who`: an address, or ``argument(k)``."""
-        self.tensors.append((who, description))
+    def tensor(self, place: int, description: tuple[int, ...]) -> None:
+        """`place`: an address, or ``argument(k)``."""
+        self.tensors.append((place, description))
 
     # ---- the check
 

@@ -25,7 +25,7 @@ A loop without inner variables and with stores only is a plain element-wise kern
 printer's task.
 
 A subexpression that a stage uses twice is printed once, under its own name, `t0 = exp(b0[i0])`. Such a name is only
-notation, not a step. `schedule.loops.parse_loops` parses kernels.
+notation, not a step. `tests/schedule/parse_loops.py` parses kernels.
 """
 
 from __future__ import annotations

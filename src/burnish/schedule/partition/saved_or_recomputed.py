@@ -30,7 +30,7 @@ FEW = 8
 
 SMALL = 16
 """A value that is this many times smaller may be saved instead of the larger one. On a GPU, two thirds
-of the size are small enough: half precision, of which the larger one is computed in float32."""
+of the size are small enough: half precision, the larger one computed in float32."""
 
 
 SHAPE_ONLY = {

@@ -52,7 +52,7 @@ def dropped_on_error() -> Iterator[None]:
 def note_within(
     what: str, x: Affine, extents: tuple[int, ...], start: int, length: int, is_divided: bool = False
 ) -> None:
-    """Says that x lies within `length` from `start` on. `is_divided`: it is the quotient or rest of a division."""
+    """Records that start <= x < start + length. `is_divided`: x is the quotient or remainder of a division."""
     noted = _noted.get()
     if noted is not None:
         low, high = x.span(extents)

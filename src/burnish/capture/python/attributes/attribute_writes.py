@@ -179,7 +179,7 @@ def _store_on_class(m: Any, cls: type, name: str, value: Any) -> None:
 
 
 def requires_it_already(m: Any, tensor: torch.Tensor, flag: Any) -> bool:
-    """Whether ``tensor.requires_grad = flag`` changes nothing. Of a tensor that is no leaf, torch refuses it."""
+    """Whether ``tensor.requires_grad = flag`` changes nothing. Torch refuses it for a tensor that is not a leaf."""
     return type(tensor) in TENSOR_TYPES and tensor.requires_grad is flag and is_leaf(tensor) and m.knows(tensor)
 
 

@@ -276,7 +276,7 @@ def push_ordinary(m: Any, function: FunctionType, code: Code, args: tuple, kwarg
 
 
 def refuse_endless_recursion(m: Any) -> None:
-    """What ``sys.setrecursionlimit`` allows. Our own frames stand for calls of C code, of which Python allows more."""
+    """What ``sys.setrecursionlimit`` allows. Our own frames stand for calls of C code. Python allows more of those."""
     room = room_for_frames()
     is_ours = [frame.code.is_ours for frame in fr.frames_from(m.frame)]
     left = min(room - 1 - is_ours.count(False), 2 * room - is_ours.count(True))

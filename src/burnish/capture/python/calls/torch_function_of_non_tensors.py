@@ -74,7 +74,7 @@ def operator(m: Any, left: torch.Tensor, right: Any, method: str, reflected: str
 
 
 def takes_rules(values: Iterable[Any]) -> bool:
-    """Whether an argument, or an element of one that is a list or tuple, is an object with a rule that is no tensor."""
+    """Whether an argument, or an element of a list or tuple, is an object with a rule and not a tensor."""
     for value in values:
         kind = type(value)
         if kind in UNEXPOSED:

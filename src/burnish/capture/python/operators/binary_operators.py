@@ -82,7 +82,7 @@ def binary(m: Any, operation: Callable, left: Any, right: Any) -> Any:
 
 
 def _of_tensors(m: Any, operation: Callable, left: Any, right: Any) -> Any:
-    """At least one operand is a tensor, the other one is no plain number."""
+    """At least one operand is a tensor, the other one is not a plain number."""
     if not issubclass(type(left), torch.Tensor) and python_method(m, left, METHODS[operation][0]):
         return by_protocol(m, operation, left, right)
     method, reflected, in_place = METHODS[operation]
@@ -172,7 +172,7 @@ def _of_objects(m: Any, operation: Callable, left: Any, right: Any) -> Any:
 
 def has_other_method(m: Any, kind: type, name: str | None) -> bool:
     """Whether a class has a method for an operator besides those of ``object`` and of numbers, which leave it to the
-    other operand if that is no number."""
+    other operand if that is not a number."""
     return name is not None and lookup(m, kind, name)[1] not in (None, object, int, float, complex, bool)
 
 

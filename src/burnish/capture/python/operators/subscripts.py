@@ -59,7 +59,7 @@ def subscript(m: Any, container: Any, key: Any) -> Any:
     if kind is numpy_tables.ARRAY:
         return numpy_dispatch.subscript(m, container, key)
     if issubclass(kind, torch.nn.Module) or value_kinds.python_method(m, container, "__getitem__"):
-        return m.call(special_or_error(m, container, "__getitem__"), (key,), {})
+        return m.call(getitem_or_error(m, container), (key,), {})
     if indexes_in_python(m, key) and issubclass(type(container), INDEXED):
         return m.call(container_polyfills.get_by_index, (container, key), {})
     return subscript_natively(m, container, key)
@@ -165,13 +165,11 @@ def subscript_class(m: Any, cls: type, key: Any) -> Any:
     return m.plainly(operator.getitem, cls, key)
 
 
-def special_or_error(m: Any, obj: Any, name: str) -> Any:
-    method = special_method(m, obj, name)
+def getitem_or_error(m: Any, obj: Any) -> Any:
+    method = special_method(m, obj, "__getitem__")
     if method is MISSING:
-        # CPython's own message for the missing operation.
-        if name == "__getitem__":
-            m.plainly(operator.getitem, obj, 0)
-        m.stop(breaks.OPAQUE_CALL, f"{name} of a {type(obj).__qualname__}")
+        m.plainly(operator.getitem, obj, 0)  # CPython's own message for the missing operation
+        m.stop(breaks.OPAQUE_CALL, f"__getitem__ of a {type(obj).__qualname__}")
     return method
 
 

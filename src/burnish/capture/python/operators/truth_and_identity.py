@@ -95,7 +95,7 @@ FIRST_SHARED, LAST_SHARED = -5, 256  # Python has one object for each of these n
 
 
 def same_number(left: Any, right: Any) -> bool:
-    """``left is right``, of which at least one is a live scalar."""
+    """``left is right`` where at least one is a live scalar."""
     live = [x for x in (left, right) if issubclass(type(x), Live)]
     if live_scalars.PLAIN.get(type(left), type(left)) is not live_scalars.PLAIN.get(type(right), type(right)):
         return False

@@ -20,7 +20,7 @@ def run_body(body, namespace):
 
 
 def prepared(kind, namespace):
-    """What ``__prepare__`` returned. A trace ends here if that is no dictionary."""
+    """What ``__prepare__`` returned. A trace ends here if that is not a dictionary."""
     if not hasattr(type(namespace), "__getitem__"):
         raise TypeError(f"{kind.__name__}.__prepare__() must return a mapping, not {type(namespace).__name__}")
     return namespace

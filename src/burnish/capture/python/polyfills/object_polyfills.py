@@ -179,7 +179,7 @@ def subclass_check(cls, classes):
 
 
 def instance_by_bases(obj, kind):
-    """``isinstance`` with an object that is no class, and says by ``__bases__`` that it is like one."""
+    """``isinstance`` with an object that is not a class, but has ``__bases__`` like one."""
     if bases_of(kind) is None:
         raise TypeError("isinstance() arg 2 must be a type, a tuple of types, or a union")
     cls = getattr(obj, "__class__", None)

@@ -88,5 +88,5 @@ def refusing(values):
 
 
 def has_rule(kind):
-    """Whether the class is no tensor class, and has a rule."""
+    """Whether the class has a rule and is not a class of tensors."""
     return hasattr(kind, "__torch_function__") and not issubclass(kind, torch.Tensor)

@@ -130,7 +130,7 @@ class IndexFunction(GraphRegion):
 
 
 def index() -> Any:
-    """The target of the calls that stand for the arguments. They are no part of the graph."""
+    """The target of the calls that stand for the arguments. They are not part of the graph."""
 
 
 def spread(size: int, count: int, device: torch.device) -> torch.Tensor:

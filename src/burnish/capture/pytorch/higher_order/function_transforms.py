@@ -36,7 +36,7 @@ from ..cond import Branch, facts_of
 from ..custom_functions.autograd_function_traceability import ClassReader, Names, NotTraceable
 from ..graph_regions.graph_region import drawing_from
 from . import interpreted_vmap
-from .held_values import held_values
+from .find_tensors_and_functions import find_tensors_and_functions
 from .lowered_calls import LoweredCalls
 from .native_callbacks import call_nested, landing_place
 from .undo_log import UndoLog
@@ -221,7 +221,9 @@ class Transform(Region):
     def meet(self, values: Any) -> None:
         """Make tensors that native code hands to the program known, for as long as the region lasts."""
         recorder = self.m.recorder
-        new = [t for t in held_values(self.m, values) if isinstance(t, torch.Tensor) and not self.m.knows(t)]
+        new = [
+            t for t in find_tensors_and_functions(self.m, values) if isinstance(t, torch.Tensor) and not self.m.knows(t)
+        ]
         if new:
             recorder.register(new, recorder.add(Call(landing_place, (), {}, None)))
             self.kept += new
@@ -233,8 +235,8 @@ class Transform(Region):
         if self.start.has_switched():
             self.refuse("a change of a global switch")
         written = [part for part, before in self.writes.contents() if not any(map(is_wrapped, before))]
-        leaves = held_values(m, (value, written))
-        functions = [leaf for leaf in held_values(m, value) if isinstance(leaf, FunctionType)]
+        leaves = find_tensors_and_functions(m, (value, written))
+        functions = [leaf for leaf in find_tensors_and_functions(m, value) if isinstance(leaf, FunctionType)]
         if functions and not m.keeps_functions:
             self.refuse("it returns a function that holds tensors of this run")
         results = [leaf for leaf in leaves if isinstance(leaf, torch.Tensor)]

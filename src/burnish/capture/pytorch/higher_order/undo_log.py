@@ -18,7 +18,7 @@ import torch
 
 from ...engine.object_lifetimes import NO_ENTRIES
 from ...guards import set_layouts
-from ...interpreter.frames import cell_value
+from ...interpreter.frames import UNBOUND, cell_value
 from ...interpreter.reads_past_overrides import dict_of
 
 TABLES = ("_parameters", "_buffers", "_modules", "_non_persistent_buffers_set")
@@ -109,7 +109,7 @@ def has_fields(kind: type) -> bool:
 
 def content_of(part: Any) -> Any:
     if type(part) is CellType:
-        return CellType() if is_empty(part) else CellType(part.cell_contents)
+        return CellType() if cell_value(part) is UNBOUND else CellType(part.cell_contents)
     if isinstance(part, dict):
         return list(dict.items(part))
     if isinstance(part, set):
@@ -118,19 +118,11 @@ def content_of(part: Any) -> Any:
     return list(part)
 
 
-def is_empty(cell: CellType) -> bool:
-    try:
-        cell.cell_contents  # noqa: B018
-    except ValueError:
-        return True
-    return False
-
-
 def put_back(part: Any, content: Any) -> None:
     if type(part) is CellType:
-        if not is_empty(content):
+        if cell_value(content) is not UNBOUND:
             part.cell_contents = content.cell_contents
-        elif not is_empty(part):
+        elif cell_value(part) is not UNBOUND:
             del part.cell_contents
     elif isinstance(part, dict):
         put_back_items(part, content)

@@ -5,7 +5,7 @@
     set_up_outputs(hook_of_linear, (y,))         hook.setup_output_hook(result)
 
 ``Module.__call__`` is interpreted. The hooks themselves run natively when backward comes. That is after the segment,
-which ends before a backward pass of its own. A node asks the module for its hooks when it runs: they are no constants.
+which ends before a backward pass of its own. A node asks the module for its hooks when it runs: they are not constants.
 """
 
 from __future__ import annotations

@@ -145,7 +145,7 @@ def toolchain_key(architecture: int) -> str:
 
 @once
 def combine_functions() -> str:
-    """A digest of the functions that printed kernels call by name, whose text is no part of a kernel's."""
+    """A digest of the functions that printed kernels call by name, whose text is not part of a kernel's."""
     source = Path(__file__).parent.parent / "reduction_combine.py"
     return hashlib.sha256(source.read_bytes()).hexdigest()[:16]
 

@@ -3,7 +3,7 @@
     y = x w.T        x: 1 to 8 rows, w: a linear layer's weight as it is, [outputs, depth]; or a transposed one
 
 Such a product reads each number of the weight once and does little with it, so its time is that of the memory. The
-kernel reads the weight where it is: nothing is packed, no memory is doubled, and a weight that changes is no matter.
+kernel reads the weight where it is: nothing is packed, no memory is doubled, and the weight may change.
 Each thread takes some of the outputs, computes their dot products with all rows of x in float32, and adds the bias
 before it rounds once. f32, bf16 and f16.
 
@@ -28,7 +28,7 @@ MOST_ROWS = 8
 """With more rows the weight is used often enough that arithmetic decides, and the libraries' tiles are better."""
 
 FEWEST_COLUMNS = 32
-"""One load of each dtype, of which the transposed weight's columns have to fill one."""
+"""One load of each dtype. The columns of a transposed weight have to fill one."""
 
 DTYPES = (torch.float32, torch.bfloat16, torch.float16)
 

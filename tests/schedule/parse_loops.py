@@ -20,8 +20,7 @@ import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
-from ...ir.parse_graph import ParseError
-from ...ops.scalar_ir import (
+from burnish.ops.scalar_ir import (
     BINARY,
     COMPARISONS,
     UNARY,
@@ -41,8 +40,10 @@ from ...ops.scalar_ir import (
     unary,
     within,
 )
-from ...tensors.dtypes import BITS, FLOATS
-from .loop_ir import REDUCTIONS, Kernel, Loop, Reduction, Stage, Store
+from burnish.schedule.loops.loop_ir import REDUCTIONS, Kernel, Loop, Reduction, Stage, Store
+from burnish.tensors.dtypes import BITS, FLOATS
+
+from ..ir.parse_graph import ParseError
 
 TOKEN = re.compile(
     r"""\s*(?:

@@ -1,6 +1,6 @@
 """The tensors and functions that values hold: in containers, and in objects that the program has made.
 
-    held_values(m, Pair(x, [y]))        x, y
+    find_tensors_and_functions(m, Pair(x, [y]))        x, y
 
 No code of the program runs, as it would if torch took the values apart: a class registered as a node of trees has
 functions for that, with effects of their own.
@@ -27,7 +27,7 @@ OTHERS = (type, ModuleType, Live, Generator)
 SEQUENCES = (tuple, list, set, frozenset, collections.deque)
 
 
-def held_values(m: Any, values: Any) -> Iterator[Any]:
+def find_tensors_and_functions(m: Any, values: Any) -> Iterator[Any]:
     """Objects from outside are left out: what they hold now is known to the heap."""
     found, waiting = {id(values)}, [values]
     while waiting:

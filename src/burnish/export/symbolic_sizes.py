@@ -1,6 +1,6 @@
 """The symbolic sizes of an exported graph, as data: their ranges, the sizes of inputs, and conditions on them.
 
-    x: f32[b, 2*b + 1]                OpenSize("b"), OpenSize("b", 2, 1)
+    x: f32[b, 2*b + 1]                SymbolicSize("b"), SymbolicSize("b", 2, 1)
     b from 2 to 64                    SizeRange("b", example=4, least=2, most=64)
     b % 8 == 0, line 12               Condition(("eq", ("mod", "b", 8), 0), True, "model.py, line 12")
 
@@ -54,7 +54,7 @@ NOT = {"lt": "ge", "le": "gt", "gt": "le", "ge": "lt", "eq": "ne", "ne": "eq"}
 
 
 @dataclass(frozen=True, slots=True)
-class OpenSize:
+class SymbolicSize:
     """The size of a dimension: ``factor * symbol + added``."""
 
     symbol: str

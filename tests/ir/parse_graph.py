@@ -21,12 +21,12 @@ from typing import Any
 
 import torch
 
-from ..ops import import_all_operators  # noqa: F401  (fills the records)
-from ..ops.operator_record import RECORDS, Op, lookup
-from ..tensors.dtypes import DTYPES
-from ..tensors.tensor_types import CPU, TensorType, contiguous_stride
-from ..tensors.views.view_maps import Diagonal, Expand, Map, Permute, Reshape, Slice
-from .graph import RESERVED, Alias, Graph, Value, Write
+from burnish.ir.graph import RESERVED, Alias, Graph, Value, Write
+from burnish.ops import import_all_operators  # noqa: F401  (fills the records)
+from burnish.ops.operator_record import RECORDS, Op, lookup
+from burnish.tensors.dtypes import DTYPES
+from burnish.tensors.tensor_types import CPU, TensorType, contiguous_stride
+from burnish.tensors.views.view_maps import Diagonal, Expand, Map, Permute, Reshape, Slice
 
 TOKEN = re.compile(
     r"""\s*(?:
