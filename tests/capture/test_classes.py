@@ -1585,3 +1585,45 @@ def test_checks_that_refuse_say_the_same():
         return x + 1, classes, objects, outcome(isinstance, 3, Refused), outcome(issubclass, int, Refused)
 
     return fn, [(torch.ones(2),)] * 3
+
+
+class Message(typing.TypedDict, total=False):
+    name: str
+    value: torch.Tensor
+
+
+@program_with_caller(breaks=0)
+def test_a_class_as_call_of_a_metaclass():
+    """It is called without the class that the program calls."""
+
+    class Pair:
+        def __init__(self, *items, **named):
+            self.items, self.named = items, named
+
+    class Other(Pair):
+        pass
+
+    class Makes(type):
+        __call__ = Pair
+
+    class Made(metaclass=Makes):
+        def __init__(self):
+            raise AssertionError
+
+    def fn(x, **more):
+        message = Message(name="x", value=x + 1, **more)
+        message["value"] = message["value"] * 2
+        made = Made(x * 3, at=message["name"])
+        kind = type(made)
+        items = made.items if kind is Pair else (made,)
+        return message, type(message), kind is Pair, kind is list, items, Message()
+
+    def caller(fn, x, call, more):
+        Makes.__call__ = call
+        return fn(x, **more)
+
+    def listed(cls, *items, **named):
+        return [cls is Made, *items, named]
+
+    calls = [(Pair, {}), (Pair, {}), (Pair, {"done": True}), (listed, {}), (Other, {}), (Pair, {})]
+    return fn, caller, [(torch.ones(2), *each) for each in calls]

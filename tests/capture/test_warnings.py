@@ -445,3 +445,23 @@ def test_errors_that_override_their_tracebacks():
     except BaseException as error:
         found = error
     assert emulated_frames.without(found, 1) is found
+
+
+def test_functions_of_torch_that_compute_with_others_of_it_warn_about_their_caller():
+    attention = torch.nn.MultiheadAttention(4, 2)
+
+    def fn(x):
+        x = torch.nn.functional.upsample(x[None, None], scale_factor=2)[0, 0]
+        x = torch.nn.functional.upsample_nearest(x[None], size=4)[0]
+        x = torch.nn.functional.upsample_bilinear(x[None, None], size=4)[0, 0]
+        x = attention(x, x, x, key_padding_mask=torch.zeros(4, dtype=torch.bool), attn_mask=torch.zeros(4, 4))[0]
+        return torch.nn.MSELoss(size_average=False)(x, x + 1)
+
+    compiled = burnish.compile(fn, backend="eager", fullgraph=True)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        for function in (fn, compiled, compiled, compiled):
+            function(torch.ones(2, 2))
+    given = [(str(w.message), w.category, w.filename, w.lineno) for w in caught]
+    want, *others = [given[at : at + 5] for at in range(0, len(given), 5)]
+    assert others == [want] * 3 and [line[2] == __file__ for line in want] == [True, True, True, False, False]

@@ -15,6 +15,7 @@ from .compare_sizes import called_with, watching
         ("joined", lambda x: torch.cat([x * 2, torch.ones(3, 5)], 1) + 1),
         ("joined, and its size asked for", lambda x: (y := torch.cat([x * 2, torch.ones(3, 5)], 1)) * y.shape[1] + 1),
         ("added", lambda x: x + torch.arange(3.0)[:, None]),
+        ("taken by a call before", lambda x: (x.new_zeros(x.shape[0], x.shape[1]) + x).t() @ torch.ones(3, 2)),
         ("a product", lambda x: (torch.ones(4, 3) @ x).view(2, 2 * x.shape[1])),
         ("asked for by Python", lambda x: torch.cat([x, torch.ones(3, 2)], 1) * (2 if x.shape[0] == 3 else 1)),
     ],

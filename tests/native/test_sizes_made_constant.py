@@ -93,3 +93,45 @@ def test_a_size_without_a_formula_is_made_constant_once():
     finally:
         end()
     assert sum("compiled for one size" in text for text in words) == 1, words
+
+
+SCALES = {n: float(n) for n in range(30)}
+
+
+def test_a_size_that_a_call_took_before_it_became_constant():
+    def program(x, s):
+        n = x.shape[0]
+        y = x.sin().reshape(n, 1, -1).expand(n, 2, 3) + torch.zeros(n + 1, 1, 1)[1:]
+        s.rows = torch.ones(s.n - 1)
+        return y * SCALES[n], s.rows * SCALES[s.n], torch.full((2,), s.n * 2)
+
+    graphs = []
+    end = events.subscribe(lambda event: graphs.append(event.data["graph_module"].graph), ("graph",))
+    try:
+        for backend in ("eager", "burnish"):
+            calls = [
+                lambda n=n, m=m: (torch.ones(n, 3), state(m, 0)) for n, m in repeated((4, 5), (5, 7), (6, 7), (7, 9))
+            ]
+            for _, expected, found in outcomes(program, calls, backend):
+                torch.testing.assert_close(found, expected)
+    finally:
+        end()
+    assert not any(node.users for graph in graphs for node in graph.find_nodes(op="placeholder") if node.name != "x")
+
+
+def repeated(*sizes):
+    """Each several times, so that its graph is compiled."""
+    return [each for each in (*sizes, *sizes) for _ in range(4)]
+
+
+def test_a_size_that_one_of_two_graphs_does_not_have():
+    def program(x, w):
+        total = x.sum()
+        if total > 1000:
+            return total
+        return w * 2, x.shape[0] + 1
+
+    for backend in ("eager", "burnish"):
+        check(
+            program, [lambda n=n: (torch.ones(n), torch.ones(3)) for n, _ in repeated((4, 0), (5, 0), (6, 0))], backend
+        )

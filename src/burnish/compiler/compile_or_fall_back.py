@@ -81,11 +81,9 @@ def _compile_for_sizes(gm: GraphModule, example_inputs: list[Any]) -> CompiledFn
     written = inputs_to_write_back(gm, example_inputs) if needs_gradients(gm, example_inputs) else ()
     if written:
         return writing_back(gm, example_inputs, written, _compile_for_sizes)
-    return (
-        _compile_all(gm, example_inputs)
-        if symbolic_inputs is None
-        else _compile_symbolic(gm, example_inputs, symbolic_inputs)
-    )
+    if symbolic_inputs is None or not (symbolic_inputs.shapes or symbolic_inputs.numbers):
+        return _compile_all(gm, example_inputs)  # the sizes that vary are those of no input of this graph
+    return _compile_symbolic(gm, example_inputs, symbolic_inputs)
 
 
 def _compile_symbolic(gm: GraphModule, example_inputs: list[Any], symbolic_inputs: Any) -> CompiledFn:
@@ -134,8 +132,6 @@ def compiler_failed(gm: GraphModule, error: Exception, instead: str) -> str:
 
 
 def why_not_symbolic(gm: GraphModule, example_inputs: list[Any], symbolic_inputs: Any) -> str | None:
-    if not (symbolic_inputs.shapes or symbolic_inputs.numbers):
-        return "the sizes are those of no tensor in the graph"
     if any(isinstance(x, torch.Tensor) for x in symbolic_inputs.given):
         return "an input is lazily conjugated, or not a plain strided tensor"
     others = [x for k, x in enumerate(example_inputs) if k not in symbolic_inputs.numbers]

@@ -16,6 +16,7 @@ from ...tensors.compile_request import INPUT, UNBACKED, InputFacts
 from ...tensors.lazy_graph_module import graph_module
 from ..guards.object_sources import is_module_state
 from ..guards.tensor_metadata import WithoutRules
+from ..numbers import live_scalars
 from ..pytorch import torch_call_roles
 from .torch_call_records import Call, Handle
 
@@ -39,9 +40,11 @@ class GraphBuilder:
         self.graph, self.root = torch.fx.Graph(), torch.nn.Module()
         self.nodes: dict[Any, torch.fx.Node] = {}
         self.last_item: dict[torch.fx.Node, torch.fx.Node] = {}
+        self.constants: dict[int, Any] = {}
 
     def build(self, outputs: list[Handle]) -> torch.fx.GraphModule:
         self.add_inputs()
+        self.constants = settled_inputs(self.recorder)
         marks = self.region_marks()
         unbacked = self.recorder.tracer.unbacked_sizes.calls_of_unknown_size()
         calls = self.recorder.calls
@@ -104,7 +107,8 @@ class GraphBuilder:
     def argument(self, value: Any) -> Any:
         """A recorded argument with nodes in place of handles."""
         if isinstance(value, Handle):
-            return self.node_of(value)
+            is_constant = value.call is None and value.key in self.constants
+            return self.constants[value.key] if is_constant else self.node_of(value)
         if type(value) in (tuple, list):
             return type(value)(self.argument(part) for part in value)
         if type(value) is dict:
@@ -158,6 +162,16 @@ class GraphBuilder:
                 node = self.nodes.get(key)
                 if node is not None:
                     node.meta[GIVEN] = (*node.meta.get(GIVEN, ()), number)
+
+
+def settled_inputs(recorder: Recorder) -> dict[int, Any]:
+    """The numbers among the inputs whose value was guarded after a call took them: constants, by position."""
+    numbers = {k: x for k, x in enumerate(recorder.examples) if type(x) in live_scalars.KINDS}
+    if not numbers:
+        return {}
+    guards = recorder.tracer.heap.guards
+    fixed = {id(g.source) for g in guards if g.kind == "equal" and type(g.expected) in live_scalars.KINDS}
+    return {k: x for k, x in numbers.items() if live_scalars.is_arithmetic_on(fixed, recorder.inputs[k].source)}
 
 
 def mark_region(node: torch.fx.Node, mark: Mark, is_first: bool) -> None:

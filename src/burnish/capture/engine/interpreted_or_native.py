@@ -67,6 +67,12 @@ NO_LEAVES = frozenset(
         re.split,  # these warn about their callers' positional arguments
         re.sub,
         re.subn,
+        # So do these, about deprecated arguments. Interpreted, gaussian_nll_loss has its check of data in the graph.
+        *(
+            getattr(torch.nn.functional, name, None)
+            for name in "gaussian_nll_loss upsample upsample_nearest upsample_bilinear _canonical_mask".split()
+        ),
+        torch.nn._reduction.legacy_get_string,
         *(
             getattr(os.path, name)
             for name in """
@@ -124,22 +130,12 @@ BUILTIN_CLASSES = frozenset(value for value in vars(builtins).values() if issubc
 """Classes that ``exec`` makes in a namespace without a name are said to be of ``builtins``, too."""
 
 
-LOOKING = frozenset(("gaussian_nll_loss",))
-"""Functions of torch.nn.functional with Python code that reads data and raises. Interpreted, their check is part of the
-graph; as one native call they could not be compiled."""
-
-
 def is_leaf(function: FunctionType) -> bool:
     """Whether a Python function runs natively, as one recorded or constant call."""
     if function.__code__.co_flags & 0x20:
         return False  # a generator created natively could not be rebuilt
     module = function.__globals__.get("__name__") or ""
-    if (
-        not _leaf_module(module)
-        or function in NO_LEAVES
-        or module == "torch.nn.functional"
-        and function.__name__ in LOOKING
-    ):
+    if not _leaf_module(module) or function in NO_LEAVES:
         return False
     # A wrapper around a foreign function calls it (typing_extensions.deprecated and torch.overrides.wrap_torch_function
     # make such wrappers).

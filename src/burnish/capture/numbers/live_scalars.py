@@ -68,6 +68,16 @@ SYMBOLS = {
 }
 
 
+def is_arithmetic_on(sources: set[int], expression: Any) -> bool:
+    """Whether it is computed from the numbers at these sources, by id, and from constants."""
+    if not isinstance(expression, Expression):
+        return True
+    if expression.operation is None:
+        return id(expression.operands[0]) in sources
+    is_known = not expression.in_graph and getattr(expression.operation, "__module__", None) == operator.add.__module__
+    return is_known and all(is_arithmetic_on(sources, operand) for operand in expression.operands)
+
+
 class Live:
     """Base of the three live kinds."""
 

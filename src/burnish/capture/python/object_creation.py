@@ -27,7 +27,7 @@ from ..pytorch.modules import module_backward_hooks
 from ..pytorch.torch_call_roles import why_not_leaf
 from ..subclasses import make_tensors
 from . import class_creation, iterator_creation, locks, random_objects, text_streams
-from .attributes.class_lookup import lookup
+from .attributes.class_lookup import lookup, table_of
 from .attributes.descriptor_binding import special_method
 from .messages import print_and_format
 from .operators import guard_before_native_read, iteration, truth_and_identity, value_kinds
@@ -71,6 +71,10 @@ def construct(m: Any, cls: type, args: tuple, kwargs: dict) -> Any:
         if issubclass(cls, enum.Enum):
             return enum_member(m, cls, args, kwargs)
         return m.call(meta_call, (cls, *args), kwargs)
+    if type(meta_call) is type:  # a class does not bind: it is called without `cls`, as dict is for a TypedDict
+        if id(owner) not in m.heap.fresh:
+            m.heap.admit(meta_call, table_of(m, owner).item("__call__"))
+        return m.call(meta_call, args, kwargs)
     if owner is not type and not is_trusted_type(owner):
         m.stop(breaks.OPAQUE_CALL, f"__call__ of {owner.__qualname__}, which is no plain function")
     return construct_by_type(m, cls, args, kwargs)

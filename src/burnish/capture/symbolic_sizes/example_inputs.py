@@ -124,8 +124,8 @@ def symbolic_example_inputs(
                     for size in given[1]
                 ]
                 orders[k] = given[2]
-        elif symbols.follows(handle.source):
-            numbers[k] = number(handle.source)
+        elif symbols.follows(handle.source) and not symbols.symbols_of(handle.source) <= symbols.settled:
+            numbers[k] = number(handle.source)  # the others are constants of the graph
     likes = [Like.of(x) if is_plain(x) else x for x in recorder.examples]
     return SymbolicExampleInputs(space, likes, shapes, orders, numbers)
 
