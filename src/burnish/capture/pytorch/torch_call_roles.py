@@ -18,6 +18,7 @@ from torch.utils._pytree import tree_leaves, tree_map
 from ...runtime.eager.tensor_object_state import WATCHING
 from ...runtime.program.restore_inputs_on_error import is_of_torch
 from ...tensors.in_place_names import is_in_place_name
+from ...tensors.tensor_types import is_leaf
 from .. import breaks
 from ..engine.value_or_identity import PLAIN_VALUES
 from .number_arguments import takes_live_numbers
@@ -430,6 +431,14 @@ def identifier(text: str, at: int) -> str:
 
 def why_not_leaf(m: Any, made: Any) -> tuple[breaks.BreakKind, str] | None:
     """The break after a call that makes a leaf. Graphs of other compilers would give it no gradient."""
-    if m.options.runs_python or not (isinstance(made, Tensor) and made.requires_grad and made.is_leaf) or m.knows(made):
+    if m.options.runs_python or not (isinstance(made, Tensor) and made.requires_grad) or m.knows(made):
+        return None
+    if is_view_without_gradient(made) or not is_leaf(made):
         return None
     return breaks.TENSOR_STATE, "a leaf is made for another compiler"
+
+
+def is_view_without_gradient(made: Tensor) -> bool:
+    """Whether it is a view of a parameter, made without gradients: torch calls it a leaf, but gives it none. It may not
+    be asked whether it is one after it was written to."""
+    return not torch.is_grad_enabled() and made._is_view() and made._base.requires_grad  # type: ignore[union-attr]
