@@ -1585,3 +1585,23 @@ def test_checks_that_refuse_say_the_same():
         return x + 1, classes, objects, outcome(isinstance, 3, Refused), outcome(issubclass, int, Refused)
 
     return fn, [(torch.ones(2),)] * 3
+
+
+@program(breaks=0)
+def test_a_slot_of_a_new_object_is_deleted():
+    class Node:
+        __slots__ = ("value", "next")
+
+    def fn(x):
+        node = Node()
+        node.value, node.next = x, 1
+        del node.value
+        found = []
+        for ask in (lambda: node.value, lambda: delattr(node, "value")):
+            try:
+                ask()
+            except AttributeError as error:
+                found.append(str(error))
+        return x + 1, node, found
+
+    return fn, lambda i: (torch.ones(2),)

@@ -100,7 +100,7 @@ PURE = frozenset(
 LIVE_OF_MATH = """
     sqrt exp log sin cos tan tanh atan atan2 hypot log1p floor ceil trunc isnan isinf isfinite pow log2 log10 fabs
 """.split()
-LIVE_MATH = frozenset((abs, round, divmod, min, max, *map(vars(math).get, LIVE_OF_MATH)))
+LIVE_MATH = frozenset((abs, round, min, max, *map(vars(math).get, LIVE_OF_MATH)))
 
 
 def _math(function: Callable) -> Callable:
