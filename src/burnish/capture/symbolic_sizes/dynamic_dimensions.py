@@ -26,6 +26,7 @@ import torch
 
 from ...backends.shapes_at_other_sizes import switches_kept
 from ...frontend.size_requests import NO_REQUESTS, SizeRequests
+from ...runtime.eager.setting_change_nodes import is_change
 from ...tensors.eager_strides import packed_order
 from ...tensors.fit_size_formulas import NoFormula
 from ..engine.torch_call_records import Handle
@@ -289,8 +290,8 @@ class SymbolicSizes:
         recorder = self.tracer.recorder
         cannot: set[int] = set()
         for at, call in enumerate(recorder.calls[:end]):
-            is_change = getattr(call.target, "changes_setting", False)
-            if is_change or call.target is torch._C._InferenceMode:  # creating this object switches the mode on
+            # Creating the object of an inference mode switches the mode on.
+            if is_change(call.target) or call.target is torch._C._InferenceMode:
                 cannot.add(at)
                 continue
             parts = self.replay.given_to(at)
