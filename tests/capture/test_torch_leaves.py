@@ -1,5 +1,7 @@
 """Whether tensors require gradients, changed inside captured functions: forces, penalties, adversaries, frozen nets."""
 
+import copy
+
 import pytest
 import torch
 from torch import nn
@@ -338,3 +340,24 @@ def test_views_of_parameters_made_without_gradients_stay_in_the_graph(backend):
             assert row.is_leaf and row.requires_grad
             (loss + row.sum()).backward()
         torch.testing.assert_close((ours, ours.grad), (plain, plain.grad))
+
+
+def test_a_deep_copy_of_a_module_is_one_break_for_other_backends():
+    model, graphs = nn.Linear(4, 4), []
+
+    def fn(x):
+        copied = copy.deepcopy(model)
+        return copied(x + 1), copied
+
+    def backend(gm, example_inputs):
+        graphs.append(gm)
+        return gm.forward
+
+    compiled = burnish.compile(fn, backend=backend)
+    for i in range(4):
+        x = torch.ones(2, 4) + i
+        out, copied = compiled(x)
+        out.sum().backward()
+        torch.testing.assert_close(out, model(x + 1))
+        assert copied.weight.grad is not None and model.weight.grad is None
+    assert len(graphs) == 1
