@@ -38,6 +38,12 @@ def sizes(*numbers):
     return [(numbered(n, 4),) for n in numbers]
 
 
+def stored(x, n):
+    y = x.clone()
+    y[1] = n
+    return y
+
+
 CALLS = {
     "sizes": (lambda x: x.sin() + 1, sizes(2, 3, 5, 9), 2),
     "size that is read": (lambda x: x.sin() * x.shape[0], sizes(2, 3, 5, 9), 2),
@@ -54,6 +60,13 @@ CALLS = {
     ),
     "whole number": (lambda x, n: x * n, [(numbered(4), n) for n in (1, 2, -3, 0, 1 << 40)], 2),
     "float": (lambda x, f: x * f, [(numbered(4), f) for f in (1.5, 2.5, -3.0, 0.0)], 2),
+    "shift": (lambda x, n: x.roll(n, 0) + x.triu(n), [(numbered(4, 4), n) for n in (1, 2, -3, 9)], 2),
+    "step of a slice": (lambda x, n: x[::n] + 1, [(numbered(9), n) for n in (2, 3, 4, 5)], 2),
+    "order of a norm": (lambda x, p: x.norm(p), [(numbered(4), p) for p in (1.5, 2.5, 3.0, 0.5)], 2),
+    "assigned number": (stored, [(numbered(4), n) for n in (1.5, 2.5, -3.0, 0.0)], 2),
+    "resized image": (lambda x, n: F.interpolate(x, size=(n, n)), [(numbered(1, 1, 4, 4), n) for n in (8, 4, 3, 9)], 2),
+    "padding": (lambda x, n: F.conv1d(x, x, padding=n), [(numbered(2, 2, 4), n) for n in (2, 3, 4, 9)], 2),
+    "random": (lambda x, n: torch.randint(3, n, (4,)).clamp(max=1) * x, [(numbered(4), n) for n in (4, 5, 6, 9)], 2),
     "counter": (lambda x, n, f: x * (n + f) + n, [(numbered(4), n, n / 4) for n in (1, 2, 3, 4)], 2),
 }
 

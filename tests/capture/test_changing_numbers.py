@@ -416,3 +416,27 @@ def test_an_index_out_of_range_raises():
         assert compiled(torch.arange(5), at) == 2 * at
     with pytest.raises(IndexError):
         compiled(torch.arange(5), 5)
+
+
+def test_a_counter_in_a_slot_is_compiled_twice():
+    class Counter:
+        __slots__ = ("n",)
+
+        def __init__(self):
+            self.n = 0
+
+    def fn(counter, x):
+        counter.n += 1
+        return x * counter.n
+
+    graphs = []
+
+    def backend(gm, example_inputs):
+        graphs.append(gm)
+        return gm.forward
+
+    compiled, ours, plain = burnish.compile(fn, backend=backend), Counter(), Counter()
+    for _ in range(5):
+        assert torch.equal(compiled(ours, torch.ones(2)), fn(plain, torch.ones(2)))
+        assert (type(ours.n), ours.n) == (int, plain.n)
+    assert len(graphs) == 2

@@ -1627,3 +1627,21 @@ def test_a_class_as_call_of_a_metaclass():
 
     calls = [(Pair, {}), (Pair, {}), (Pair, {"done": True}), (listed, {}), (Other, {}), (Pair, {})]
     return fn, caller, [(torch.ones(2), *each) for each in calls]
+@program(breaks=0)
+def test_a_slot_of_a_new_object_is_deleted():
+    class Node:
+        __slots__ = ("value", "next")
+
+    def fn(x):
+        node = Node()
+        node.value, node.next = x, 1
+        del node.value
+        found = []
+        for ask in (lambda: node.value, lambda: delattr(node, "value")):
+            try:
+                ask()
+            except AttributeError as error:
+                found.append(str(error))
+        return x + 1, node, found
+
+    return fn, lambda i: (torch.ones(2),)

@@ -316,3 +316,13 @@ def test_a_number_that_no_kernel_can_take_raises_as_in_eager():
         else:
             assert torch.equal(compiled(x), wanted)
     assert burnish.was_compiled(compiled)
+
+
+def test_the_text_of_a_number_in_a_tensor_is_made_after_the_graph():
+    def fn(x):
+        return x * 2, f"{x.sum():.1f} {x.max():>6.2f}"
+
+    compiled = burnish.compile(fn, backend=lambda gm, example_inputs: gm.forward, fullgraph=True)
+    for i in range(4):
+        x = torch.arange(3.0) + i
+        assert compiled(x)[1] == fn(x)[1]

@@ -77,3 +77,42 @@ def test_methods_that_ask_for_an_index_in_c_code():
         return x * 2, found, "abc".__getitem__(index), collections.deque(row) * index
 
     return fn, lambda i: (torch.ones(2), i % 3)
+
+
+@program(breaks=0)
+def test_builtins_ask_operands_for_their_operators():
+    class Number:
+        asked = 0
+
+        def __divmod__(self, other):
+            self.asked += 1
+            return NotImplemented if other == 3 else (self.asked, other)
+
+        def __rdivmod__(self, other):
+            return other, self.asked
+
+        def __pow__(self, other, modulus=None):
+            return self.asked, other
+
+        def __index__(self):
+            return self.asked
+
+    number = Number()
+
+    def fn(x, n):
+        found = [
+            divmod(number, n),
+            divmod(7, number),
+            pow(number, n),
+            hex(number),
+            bin(number),
+            oct(number),
+            chr(number),
+        ]
+        try:
+            divmod(number, 3)
+        except TypeError as error:
+            found.append(str(error))
+        return x * 2, found, divmod(7, n + 1), pow(n, 2), pow(2, n, 5)
+
+    return fn, lambda i: (torch.ones(2), i), number

@@ -295,3 +295,12 @@ def test_a_number_of_classes_that_is_given_is_no_size_from_data():
         return x + torch.nn.functional.one_hot(label, 3)
 
     return fn, [(torch.ones(3), torch.tensor(label)) for label in (0, 1, 2, 3, -1, 2)]
+
+
+@program(breaks=0)
+def test_a_truth_in_a_constant_tensor_is_an_index():
+    def fn(x):
+        kept, none = x[torch.tensor(True)], x[torch.tensor(False)]
+        return kept + 1, none, none.shape, x[..., 0][torch.tensor(True), None]
+
+    return fn, lambda i: (torch.ones(2 + i, 2),)

@@ -1,5 +1,7 @@
 """Whether tensors require gradients, changed inside captured functions: forces, penalties, adversaries, frozen nets."""
 
+import copy
+
 import pytest
 import torch
 from torch import nn
@@ -314,3 +316,48 @@ def test_a_leaf_made_inside_gets_its_gradient(make, backend):
     for i in range(4):
         for found, expected in zip(gradients(compiled, i), gradients(fn, i), strict=True):
             torch.testing.assert_close(found, expected)
+
+
+def run_by_others(gm, example_inputs):
+    return gm.forward
+
+
+@pytest.mark.parametrize("backend", ["eager", "aot_eager", run_by_others], ids=str)
+def test_views_of_parameters_made_without_gradients_stay_in_the_graph(backend):
+    def step(weight, x):
+        with torch.no_grad():
+            weight[0].mul_(2)
+            weight.view(-1)[3:].add_(x.sum())
+            row = weight.t()
+        return (row * weight * x).sum(), row
+
+    compiled = burnish.compile(step, backend=backend, fullgraph=True)
+    ours, plain = (nn.Parameter(torch.ones(4, 4)) for _ in range(2))
+    for i in range(4):
+        x = torch.arange(16.0).reshape(4, 4) - i
+        for function, weight in ((compiled, ours), (step, plain)):
+            loss, row = function(weight, x)
+            assert row.is_leaf and row.requires_grad
+            (loss + row.sum()).backward()
+        torch.testing.assert_close((ours, ours.grad), (plain, plain.grad))
+
+
+def test_a_deep_copy_of_a_module_is_one_break_for_other_backends():
+    model, graphs = nn.Linear(4, 4), []
+
+    def fn(x):
+        copied = copy.deepcopy(model)
+        return copied(x + 1), copied
+
+    def backend(gm, example_inputs):
+        graphs.append(gm)
+        return gm.forward
+
+    compiled = burnish.compile(fn, backend=backend)
+    for i in range(4):
+        x = torch.ones(2, 4) + i
+        out, copied = compiled(x)
+        out.sum().backward()
+        torch.testing.assert_close(out, model(x + 1))
+        assert copied.weight.grad is not None and model.weight.grad is None
+    assert len(graphs) == 1

@@ -5,6 +5,7 @@ from torch.nn import functional as F
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 import burnish
+from burnish.runtime.eager import setting_change_nodes
 
 from .caller_programs import program_with_caller
 from .harness import program
@@ -184,3 +185,24 @@ def test_number_of_gpus_follows_the_environment(monkeypatch):
         if visible is not None:
             monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
         assert torch.equal(compiled(torch.ones(2)), fn(torch.ones(2)))
+
+
+def test_kernels_for_attention_are_chosen_in_the_graph_of_another_backend():
+    def fn(x):
+        with sdpa_kernel(SDPBackend.MATH):
+            y = F.scaled_dot_product_attention(x, x, x)
+        return y + 1
+
+    graphs = []
+
+    def backend(gm, example_inputs):
+        graphs.append(gm)
+        return gm.forward
+
+    compiled = burnish.compile(fn, backend=backend, fullgraph=True)
+    before = setting_change_nodes.values()
+    for size in (3, 3, 4, 5, 6):
+        x = torch.linspace(0, 1, 8 * size).reshape(1, 2, size, 4)
+        torch.testing.assert_close(compiled(x), fn(x))
+    assert setting_change_nodes.values() == before
+    assert len(graphs) == 2

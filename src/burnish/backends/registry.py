@@ -80,7 +80,7 @@ class Backend:
             with_own_errors,
         )  # other backends than ours, when they compile
 
-        if has_symbols(gm, example_inputs):
+        if has_symbols(gm, example_inputs, may_run_graph=not self.is_ours()):
             return compile_symbolic(self._compile, gm, example_inputs)
         if has_numbers(example_inputs):
             return with_own_errors(gm, compile_per_number(self._compile, gm, example_inputs))

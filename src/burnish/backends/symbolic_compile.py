@@ -56,15 +56,21 @@ class Variant:
     """False: the backend may have kept a symbol in place of the number of each call, so the first run is compared."""
 
 
-def has_symbols(gm: GraphModule, example_inputs: list[Any]) -> bool:
-    """Whether sizes of the inputs are symbolic or numbers live, and can be symbols for a backend."""
-    request = request_of(gm)
+def has_symbols(gm: GraphModule, example_inputs: list[Any], may_run_graph: bool = False) -> bool:
+    """Whether sizes of the inputs are symbolic or numbers live, and can be symbols for a backend. `may_run_graph`: it
+    may be one that returns the graph, for which no run has to be compared."""
     if any(map(is_symbolic_number, example_inputs)):
-        if request.written_inputs or any(is_random(node) for node in gm.graph.nodes if node.op.startswith("call_")):
-            return False  # its first run cannot be compared
-    elif request.symbolic_inputs is None:
+        if not (may_run_graph or is_comparable(gm)):
+            return False
+    elif request_of(gm).symbolic_inputs is None:
         return False
     return not (reads_data(gm) or needs_context(gm, example_inputs))
+
+
+def is_comparable(gm: GraphModule) -> bool:
+    """Whether two runs of the graph give the same results."""
+    is_any_random = any(is_random(node) for node in gm.graph.nodes if node.op.startswith("call_"))
+    return not (request_of(gm).written_inputs or is_any_random)
 
 
 def is_symbolic_number(value: Any) -> bool:
@@ -113,8 +119,10 @@ def compile_symbolic(compile_graph: Compile, gm: GraphModule, example_inputs: li
         nonlocal takes_symbols
         if takes_symbols:
             try:
-                made = compile_with_symbols(compile_graph, gm, inputs, places)
-                return Variant(constants_of(inputs), *made, is_checked=not numbers_at)
+                holds, compiled, runs_graph = compile_with_symbols(compile_graph, gm, inputs, places)
+                if runs_graph or not numbers_at or is_comparable(gm):
+                    return Variant(constants_of(inputs), holds, compiled, runs_graph or not numbers_at)
+                takes_symbols = False
             except BackendError as error:
                 events.emit("backend.constants", text=f"compiled for constant sizes and numbers, because: {error}")
                 takes_symbols = False
@@ -171,8 +179,8 @@ def with_own_errors(gm: GraphModule, run: Callable[..., Any]) -> Callable[..., A
 
 def compile_with_symbols(
     compile_graph: Compile, gm: GraphModule, inputs: list[Any], places: list[Place]
-) -> tuple[Callable[[list[Any]], bool], Callable[..., Any]]:
-    """The condition for other numbers, and the code."""
+) -> tuple[Callable[[list[Any]], bool], Callable[..., Any], bool]:
+    """The condition for other numbers, the code, and whether the code is the graph itself."""
     # These imports are slow.
     from torch._dynamo.source import ConstantSource
     from torch._functorch import config
@@ -211,13 +219,22 @@ def compile_with_symbols(
             node.meta["example_value"] = value
         for node, at in zip(graph.graph.find_nodes(op="placeholder")[len(sizes) :], range(len(inputs)), strict=True):
             node.meta["example_value"] = shown.get(at, inputs[at])
+        code = graph.code
         compiled = compile_graph(graph, given)
+        runs_graph = is_run_by(graph, compiled) and graph.code == code
     if getattr(context.fw_metadata, "bw_donated_idxs", ()) is None:
         context.fw_metadata.bw_donated_idxs = []  # None counts as "some" in backward
     first = [place for place, _ in sizes.values()]
     if not first:
-        return condition_of(environment, symbols), compiled
-    return condition_of(environment, symbols), lambda *given: compiled(*[place.value(given) for place in first], *given)
+        return condition_of(environment, symbols), compiled, runs_graph
+    run: Callable[..., Any] = lambda *given: compiled(*[place.value(given) for place in first], *given)  # noqa: E731
+    return condition_of(environment, symbols), run, runs_graph
+
+
+def is_run_by(graph: GraphModule, compiled: Callable[..., Any]) -> bool:
+    """Whether a backend has returned ``gm`` or ``gm.forward``: it can have kept no number of the example."""
+    compiled = getattr(compiled, "compiled", compiled)  # in a FirstRun
+    return compiled is graph or getattr(compiled, "__self__", None) is graph
 
 
 def is_near(found: Any, expected: Any) -> bool:

@@ -36,7 +36,7 @@ from ..numbers.detect_implicit_item_reads import ReadNumbers, may_read
 from ..numbers.live_scalars import Expression, Live, guard_fit
 from ..numbers.min_max_of_tensors import storage_of
 from ..python.messages import warning_filters
-from ..pytorch import function_modes, torch_call_roles
+from ..pytorch import function_modes, number_arguments, torch_call_roles
 from ..pytorch.torch_call_roles import IMMEDIATE
 from ..subclasses import interpret_function_modes, interpret_rules
 from ..subclasses.subclass_tensors import subclasses_in
@@ -93,7 +93,7 @@ class Recorder(TorchFunctionMode):
         self.read_by_user: set[int] = set()  # calls that read a number for the user's code
         self.name, self.filled = "", None  # of the call that is being recorded, and the dtype that its number must fit
         self.takes_sizes = False  # graph numbers are accepted as sizes: see unbacked_sizes
-        self.seen = 0  # torch calls, recorded or not
+        self.seen = 0  # torch calls
         self.grown: dict[int, int] = {}  # `torch.cat` calls with an empty operand, and along which dimension
         self.shown: list[tuple[Any, tuple, dict]] | None = None  # what the mode receives, where a caller wants to know
 
@@ -187,8 +187,7 @@ class Recorder(TorchFunctionMode):
 
     def why_not_record(self, func: Any, args: tuple, kwargs: dict, result: Any) -> tuple | None:
         """Record the call, or return the break that it causes."""
-        known = torch_call_roles.known(func)
-        unbacked, is_source, changed = self.tracer.unbacked_sizes, False, None
+        known, unbacked, is_source, changed = torch_call_roles.known(func), self.tracer.unbacked_sizes, False, None
         if not known.is_plain or type(result) not in TENSOR_TYPES:
             role, what = torch_call_roles.role_of(func, args, kwargs, result)
             if role is breaks.DATA_SHAPE:
@@ -253,16 +252,17 @@ class Recorder(TorchFunctionMode):
                 raise NotRecordable("a torch.Size of no dimensions")
             args = (*args[:-1], *args[-1])  # in a graph it would become a tuple
         name = self.name = torch_call_roles.name_of(target)
-        self.filled = result.dtype if name in torch_call_roles.FILLS and is_tensor(result) else None
+        self.filled = result.dtype if name in number_arguments.FILLS and is_tensor(result) else None
+        at, keyword = number_arguments.value_argument(self.tracer.options, name)
         self.takes_sizes = unbacked_sizes.takes_sizes(self.tracer, name)
         self.takes_numbers = name not in torch_call_roles.BY_ELEMENT_TYPE
-        if name in torch_call_roles.FILLED:
-            live_allowed = torch_call_roles.is_filled_by_number(name, args, kwargs)
+        if name in number_arguments.FILLED:
+            live_allowed = number_arguments.is_filled_by_number(name, args, kwargs)
         args, kwargs = exact_numbers.with_exact_numbers(name, args, kwargs)
         call = Call(
             target,
-            tuple([a if type(a) in IMMEDIATE else argument(a, live_allowed) for a in args]),
-            {k: argument(v, live_allowed) for k, v in kwargs.items()},
+            tuple([a if type(a) in IMMEDIATE else argument(a, live_allowed or k == at) for k, a in enumerate(args)]),
+            {k: argument(v, live_allowed or k == keyword) for k, v in kwargs.items()},
             self.tracer.user_line(),
         )
         if target is torch.cat and (dim := grown_dim(args, kwargs, result)) is not None:

@@ -384,13 +384,15 @@ class Heap:
 
     def read_field(self, obj: Any, name: str, read: Callable) -> Any:
         """A slot or C-level field of an object."""
-        value = read()
-        origin = self.origin_of(obj)
+        value, origin = read(), self.origin_of(obj)
         if origin is None and type(obj) is property and id(obj) not in self.fresh:
             origin = self.origins[id(obj)] = Origin(obj, self.sources.pin(obj))
         if origin is not None and name not in origin.known and name not in origin.written:
+            source = origin.source.attr(name)
+            if (number := self.changing_number(value, source)) is not None:
+                return number
             origin.note_read(name, value)
-            return self.admit(value, origin.source.attr(name))
+            self.admit(value, source)
         return value
 
     # ---- writing

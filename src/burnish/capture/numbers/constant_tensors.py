@@ -148,10 +148,19 @@ def number_of(m: Any, value: Any, reads: bool = False) -> Any:
 
 
 def with_limits(m: Any, key: Any) -> Any:
-    """A subscript of a tensor: the limits of a slice become numbers, an index by itself stays a tensor."""
+    """A subscript of a tensor: the limits of a slice become numbers, and so do known truths. Another index stays a
+    tensor."""
     reads = takes_sizes(m, "__getitem__")
     if type(key) is slice and takes_numbers((key,)):
         return number_of(m, key, reads)
-    if type(key) is tuple and any(type(part) is slice for part in key):
-        return tuple([number_of(m, part, reads) if type(part) is slice else part for part in key])
-    return key
+    if type(key) is tuple and any(type(part) is slice or is_known_truth(m, part) for part in key):
+        return tuple([number_of(m, part, reads) if type(part) is slice else truth_of(m, part) for part in key])
+    return truth_of(m, key)
+
+
+def is_known_truth(m: Any, value: Any) -> bool:
+    return type(value) in TENSOR_TYPES and value.dtype is torch.bool and value.ndim == 0 and is_constant(m, value)
+
+
+def truth_of(m: Any, value: Any) -> Any:
+    return m.plainly(value.item) if is_known_truth(m, value) else value

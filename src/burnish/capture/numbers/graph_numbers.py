@@ -29,7 +29,7 @@ from .. import breaks
 from ..engine.interpreted_or_native import is_trusted_namespace
 from ..guards.tensor_metadata import TENSOR_TYPES
 from ..python.operators import guard_runtime_functions
-from ..pytorch import torch_call_roles
+from ..pytorch import number_arguments
 from . import assert_graph_numbers, live_scalars
 from .assert_graph_numbers import as_tensor
 
@@ -364,7 +364,7 @@ def makes_something_new(call: Any) -> bool:
     """Whether a call computes only from its arguments, writes to none of them, and returns no alias of them."""
     name = call.target if isinstance(call.target, str) else getattr(call.target, "__name__", "_")
     return (
-        name in torch_call_roles.VALUE_CALLS
+        name in number_arguments.VALUE_CALLS
         and not is_in_place_name(name)
         and name != "dropout"
         and "out" not in call.kwargs

@@ -100,7 +100,7 @@ PURE = frozenset(
 LIVE_OF_MATH = """
     sqrt exp log sin cos tan tanh atan atan2 hypot log1p floor ceil trunc isnan isinf isfinite pow log2 log10 fabs
 """.split()
-LIVE_MATH = frozenset((abs, round, divmod, min, max, *map(vars(math).get, LIVE_OF_MATH)))
+LIVE_MATH = frozenset((abs, round, min, max, *map(vars(math).get, LIVE_OF_MATH)))
 
 
 def _math(function: Callable) -> Callable:
@@ -322,9 +322,15 @@ def _enter_record(m: Any, args: tuple, kwargs: dict) -> Any:
 
 def _deep_copy(m: Any, args: tuple, kwargs: dict) -> Any:
     """Of a tensor, as one break: inside, its storage is noted in a dictionary, which no graph can make again."""
-    if len(args) != 1 or kwargs or type(args[0]) is not torch.Tensor:
+    if len(args) != 1 or kwargs:
         return MISSING
-    return m.stop(breaks.DATA_READ, "copy.deepcopy() of a tensor")
+    if type(args[0]) is torch.Tensor:
+        m.stop(breaks.DATA_READ, "copy.deepcopy() of a tensor")
+    if issubclass(type(args[0]), (torch.nn.Module, torch.nn.Parameter)) and not (
+        m.options.runs_python or m.options.fullgraph
+    ):  # which makes leaves: a break for each, and the copies between them differ in every call
+        m.stop(breaks.TENSOR_STATE, "copy.deepcopy() makes leaves for another compiler")
+    return MISSING
 
 
 PYTHON_FUNCTIONS: dict[Any, Callable] = {

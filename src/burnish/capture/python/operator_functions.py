@@ -49,6 +49,17 @@ def _index(m: Any, args: tuple, kwargs: dict) -> Any:
     return m.call(container_polyfills.index_of_part, args, {})
 
 
+def _power(m: Any, args: tuple, kwargs: dict) -> Any:
+    return m.binary(operator.pow, *args) if len(args) == 2 and not kwargs else MISSING
+
+
+def _of_index(function: Callable, m: Any, args: tuple, kwargs: dict) -> Any:
+    """``hex(key)`` of an object with its own ``__index__``."""
+    if len(args) != 1 or kwargs or not subscripts.indexes_in_python(m, args[0]) or type(args[0]) is slice:
+        return MISSING
+    return m.call(container_polyfills.of_index, (function, *args), {})
+
+
 def _search(polyfill: FunctionType, m: Any, args: tuple, kwargs: dict) -> Any:
     if len(args) != 2 or kwargs or not iteration.can_iterate(m, args[0]):
         return MISSING  # which refuses
@@ -62,6 +73,8 @@ BUILTINS: dict[Any, Callable] = {
     **{operation: functools.partial(_unary_operator, operation) for operation in UNARY},
     operator.inv: functools.partial(_unary_operator, operator.invert),
     operator.index: _index,
+    pow: _power,
+    **{function: functools.partial(_of_index, function) for function in (bin, chr, hex, oct)},
     operator.length_hint: _length_hint,
     operator.countOf: functools.partial(_search, container_polyfills.count_in),
     operator.indexOf: functools.partial(_search, container_polyfills.index_in),

@@ -309,6 +309,17 @@ def no_view(gradient: torch.Tensor) -> torch.Tensor:
     return gradient.detach() if gradient._is_view() else gradient
 
 
+def is_leaf_of_other(tensor: torch.Tensor) -> bool:
+    """Whether it is a view of a parameter that was made without gradients."""
+    return tensor.requires_grad and tensor._is_view() and is_leaf(tensor)
+
+
+def as_leaf(view: torch.Tensor) -> torch.Tensor:
+    """Such a view, where a compiler has made it again with gradients."""
+    with torch.no_grad():
+        return view if is_leaf(view) else view.view_as(view)
+
+
 def contiguous_strides(shape: Iterable[int]) -> tuple[int, ...]:
     strides: list[int] = []
     step = 1

@@ -18,8 +18,10 @@ from torch.utils._pytree import tree_leaves, tree_map
 from ...runtime.eager.tensor_object_state import WATCHING
 from ...runtime.program.restore_inputs_on_error import is_of_torch
 from ...tensors.in_place_names import is_in_place_name
+from ...tensors.tensor_types import is_leaf
 from .. import breaks
 from ..engine.value_or_identity import PLAIN_VALUES
+from .number_arguments import takes_live_numbers
 
 RECORD = "record"
 FACT = "fact"
@@ -90,38 +92,6 @@ STATE = frozenset(
 # ... but can express for the tensors it makes.
 STATE_IN_GRAPH = frozenset("t_ transpose_ swapaxes_ swapdims_ squeeze_ unsqueeze_".split())
 
-# Value arguments: the number changes the result's data, never its shape or type. Live scalars stay live there.
-VALUE_CALLS = frozenset(
-    """
-    add sub mul div true_divide rsub pow fmod remainder clamp clamp_min clamp_max lt le gt ge eq ne fill_
-    add_ sub_ mul_ div_ pow_ clamp_ clamp_min_ clamp_max_ masked_fill masked_fill_ where addcmul addcdiv
-    addcmul_ addcdiv_
-    lerp lerp_ full_like threshold leaky_relu elu hardtanh softplus dropout __rpow__ __rdiv__ __rsub__ __rtruediv__
-    subtract multiply divide floor_divide floor_divide_ remainder_ fmod_ atan2 maximum minimum xlogy copysign ldexp
-    __radd__ __rmul__ greater less greater_equal less_equal not_equal arctan2 float_power heaviside __rfloordiv__
-    __eq__ __pow__ __ipow__ __floordiv__ __rmod__ bitwise_and bitwise_or bitwise_xor __and__ __or__ __xor__ __iand__
-    __ior__ __ixor__ __lshift__ __rlshift__ __rshift__ __rrshift__ __ilshift__ __irshift__
-    scalar_tensor
-""".split()
-)
-
-# Calls that take an integer of the program as a size or an index. The compiler knows how their results depend on it.
-SIZED = frozenset(
-    """
-    zeros ones full empty rand randn arange linspace eye new_zeros new_ones new_full new_empty view reshape expand
-    repeat broadcast_to __getitem__ getitem __setitem__ setitem triu tril select narrow topk kthvalue split tile pad
-    repeat_interleave randint randperm
-""".split()
-)
-
-# Calls with results that are no one formula of the number: a shift by more than the size begins again.
-PIECEWISE = frozenset(["roll"])
-
-# Calls with a size and a number that fills the result, by the position of the number.
-FILLED = {"full": 1, "new_full": 2}
-FILLS = frozenset(("full", "new_full", "full_like", "fill_", "fill"))
-"""Calls that fill tensors with a number, and raise an error if it is too large for their dtype."""
-
 # The result depends on the type of the numbers: a NumPy float differs from a Python float.
 BY_ELEMENT_TYPE = frozenset(
     """
@@ -132,8 +102,6 @@ BY_ELEMENT_TYPE = frozenset(
 # Legacy constructors for which a torch.Size is the size, and any other sequence the content. With their number of
 # arguments in that form: ``x.new(indices, values, size)``, for a sparse tensor, has another number.
 OF_SIZE_OR_DATA = {"new": 2, Tensor: 1}
-
-OF_MANY_TENSORS = ("_foreach_", "_fused_")  # called by optimizers: all their number arguments are value arguments
 
 GETTER = "__get__"
 SETTER = "__set__"
@@ -413,23 +381,6 @@ def writes_silently(target: Any) -> bool:
     return (target if isinstance(target, str) else getattr(target, "__name__", "")) in ("batch_norm", "instance_norm")
 
 
-def takes_live_numbers(target: Any) -> bool:
-    name = target if isinstance(target, str) else getattr(target, "__name__", "")
-    return name in VALUE_CALLS or name.startswith(OF_MANY_TENSORS)
-
-
-def is_filled_by_number(name: str, args: tuple, kwargs: dict) -> bool:
-    """Whether all numbers among the arguments are constants, but for the one that fills the result."""
-    at = FILLED.get(name)
-    if at is None or any(type(size) is not int for size in sizes_of(args[at - 1] if len(args) >= at else ())):
-        return False
-    return all(type(size) is int for size in sizes_of(kwargs.get("size", ())))
-
-
-def sizes_of(size: Any) -> Any:
-    return size if isinstance(size, (tuple, list)) else (size,)
-
-
 # Tensor methods written in Python; some have another name than their function (__pow__ is named pow).
 PYTHON_METHODS = {value: name for name, value in vars(Tensor).items() if isinstance(value, FunctionType)}
 
@@ -480,6 +431,14 @@ def identifier(text: str, at: int) -> str:
 
 def why_not_leaf(m: Any, made: Any) -> tuple[breaks.BreakKind, str] | None:
     """The break after a call that makes a leaf. Graphs of other compilers would give it no gradient."""
-    if m.options.runs_python or not (isinstance(made, Tensor) and made.requires_grad and made.is_leaf) or m.knows(made):
+    if m.options.runs_python or not (isinstance(made, Tensor) and made.requires_grad) or m.knows(made):
+        return None
+    if is_view_without_gradient(made) or not is_leaf(made):
         return None
     return breaks.TENSOR_STATE, "a leaf is made for another compiler"
+
+
+def is_view_without_gradient(made: Tensor) -> bool:
+    """Whether it is a view of a parameter, made without gradients: torch calls it a leaf, but gives it none. It may not
+    be asked whether it is one after it was written to."""
+    return not torch.is_grad_enabled() and made._is_view() and made._base.requires_grad  # type: ignore[union-attr]

@@ -141,8 +141,11 @@ def ask(m: Any, function: Any, args: tuple) -> Any:
 
 
 def change_setting(m: Any, function: Any, args: tuple, kwargs: dict) -> Any:
-    """A change of a global setting: a node that runs at its place."""
-    if m.region is not None or not m.options.runs_python:
+    """A change of a global setting: a node that runs at its place. A backend of others may run it while it compiles,
+    as it does under `torch.compile`, so it gets the choice of a kernel for attention only if the alternative is an
+    error."""
+    is_shown = m.options.shows_operators and m.options.fullgraph and function.__name__.startswith("_set_sdp_")
+    if m.region is not None or not (m.options.runs_python or is_shown):
         m.stop(breaks.GLOBAL_SWITCH, f"torch's {function.__name__} changes a global setting")
     for value in (*args, *kwargs.values()):
         guard_before_native_read.settle_all(m, value)
@@ -151,7 +154,9 @@ def change_setting(m: Any, function: Any, args: tuple, kwargs: dict) -> Any:
     args = tuple(map(guard_before_native_read.settled, args))
     kwargs = {name: guard_before_native_read.settled(value) for name, value in kwargs.items()}
     value = m.plainly(function, *args, **kwargs)
-    call = m.recorder.new_call(setting_change_nodes.ChangeSetting(function), args, m.user_line())
+    call = m.recorder.new_call(
+        function if is_shown else setting_change_nodes.ChangeSetting(function), args, m.user_line()
+    )
     call.kwargs.update(kwargs)
     m.recorder.calls.append(call)
     return value if value is None else m.heap.admit(value, m.heap.sources.pin(value))

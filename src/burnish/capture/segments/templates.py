@@ -44,7 +44,7 @@ from ..python import locks, text_streams
 from ..python.messages import warning_filters
 from ..python.operators import iteration, value_kinds
 from ..pytorch import tensor_hooks_and_data
-from ..pytorch.backward_and_grad import no_view
+from ..pytorch.backward_and_grad import as_leaf, is_leaf_of_other, no_view
 from . import rebuild_containers, rebuild_functions, rebuild_instances, rebuild_subclass_tensors
 
 LITERALS = frozenset((int, str, bytes, bool, type(None)))
@@ -169,7 +169,11 @@ class Rebuilder:
         if handle.call is None:
             return self.name(value, self.source(handle.source))
         output = self.output(handle, value)
-        name = self.name(value, f"{self.constant(no_view)}({output})" if id(value) in self.own_gradients else output)
+        if id(value) in self.own_gradients:
+            output = f"{self.constant(no_view)}({output})"
+        elif self.tracer.options.shows_operators and is_leaf_of_other(value):
+            output = f"{self.constant(as_leaf)}({output})"
+        name = self.name(value, output)
         attributes = value.__dict__ if type(value) in (torch.Tensor, torch.nn.Parameter) else {}
         for key, part in attributes.items():
             self.lines.append(f"{name}.__dict__[{key!r}] = {self.build(part)}")

@@ -26,6 +26,7 @@ import torch
 
 from ...backends.shapes_at_other_sizes import switches_kept
 from ...frontend.size_requests import NO_REQUESTS, SizeRequests
+from ...runtime.eager.setting_change_nodes import is_change
 from ...tensors.eager_strides import packed_order
 from ...tensors.fit_size_formulas import NoFormula
 from ..engine.torch_call_records import Handle
@@ -34,7 +35,7 @@ from ..guards.object_sources import Source, is_module_state
 from ..guards.predict_growing_sizes import NOTHING
 from ..guards.tensor_metadata import TENSOR_TYPES, open_facts
 from ..numbers import graph_numbers, live_scalars
-from ..pytorch import torch_call_roles
+from ..pytorch import number_arguments, torch_call_roles
 from . import argument_checks
 from .example_inputs import Like, SymbolicExampleInputs, computation, evaluated, symbolic_example_inputs
 from .meta_shape_replay import NotRepeatable, ShapeReplay
@@ -180,12 +181,15 @@ class SymbolicSizes:
 
     def takes(self, value: Any, name: str) -> bool:
         """Whether a call of this name may take a live scalar unchanged as a size, an index, or a limit of a slice."""
-        if type(value) is not live_scalars.LiveInt or name in torch_call_roles.PIECEWISE:
+        if type(value) is not live_scalars.LiveInt or name in number_arguments.PIECEWISE:
             return False
-        symbols = self.symbols.symbols_of(value.expression)
+        symbols, is_sized = (
+            self.symbols.symbols_of(value.expression),
+            name in number_arguments.sized(self.tracer.options),
+        )
         if self.symbols.takes(value):
-            return name in torch_call_roles.SIZED or symbols.isdisjoint(self.symbols.numbers)
-        if name not in torch_call_roles.SIZED or self.tracer.region is not None:
+            return is_sized or symbols.isdisjoint(self.symbols.numbers)
+        if not is_sized or self.tracer.region is not None:
             return False
         leaves = leaves_of(value.expression)
         if not leaves or not all(
@@ -286,8 +290,8 @@ class SymbolicSizes:
         recorder = self.tracer.recorder
         cannot: set[int] = set()
         for at, call in enumerate(recorder.calls[:end]):
-            is_change = getattr(call.target, "changes_setting", False)
-            if is_change or call.target is torch._C._InferenceMode:  # creating this object switches the mode on
+            # Creating the object of an inference mode switches the mode on.
+            if is_change(call.target) or call.target is torch._C._InferenceMode:
                 cannot.add(at)
                 continue
             parts = self.replay.given_to(at)
@@ -386,6 +390,7 @@ class SymbolicSizes:
             return
         if (
             isinstance(part.step, live_scalars.Live)
+            and not (self.tracer.options.shows_operators and self.takes(part.step, "__getitem__"))
             or part.step not in (None, 1)
             and isinstance(size, live_scalars.Live)
         ):

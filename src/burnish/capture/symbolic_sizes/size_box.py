@@ -27,6 +27,7 @@ from ... import events
 from ...backends.shapes_at_other_sizes import Shapes, switches_kept
 from ...concurrency import fork_safe_locks, pause_garbage_collection
 from ...ir.untraceable_graph import Untraceable
+from ...runtime.eager.setting_change_nodes import is_change
 from ...tensors.fit_size_formulas import Formula, GivenSize, NoFormula, Point
 from ..engine.torch_call_records import Handle, handles_in
 from .example_inputs import SymbolicExampleInputs
@@ -243,7 +244,7 @@ class SizeBox:
         return observed if is_alike(found, observed) else found
 
     def observed_at(self, at: int, call: Any, values: Values, handles: Sequence[Handle]) -> Any:
-        if getattr(call.target, "changes_setting", False) or call.target is torch._C._InferenceMode:
+        if is_change(call.target) or call.target is torch._C._InferenceMode:
             return UNKNOWN
         try:
             if any(values.of(handle) is UNKNOWN for handle in handles):

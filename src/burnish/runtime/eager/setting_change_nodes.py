@@ -61,7 +61,6 @@ class ChangeSetting:
     """A node's target: the function that changes a setting. It runs as it is, between compiled parts."""
 
     stands_alone = True
-    changes_setting = True
 
     def __init__(self, function: Callable[..., Any]):
         self.function = function
@@ -70,6 +69,11 @@ class ChangeSetting:
 
     def __call__(self, *args: Any, **kwargs: Any) -> None:
         self.function(*args, **kwargs)
+
+
+def is_change(target: Any) -> bool:
+    """Whether a node changes a setting. Graphs for the backends of others call torch's own function."""
+    return type(target) is ChangeSetting or getattr(target, "__name__", "") in SETTERS
 
 
 def values() -> dict[str, Any]:

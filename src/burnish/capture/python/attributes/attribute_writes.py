@@ -228,7 +228,7 @@ def delete_plainly(m: Any, obj: Any, name: str) -> Any:
     deleter = find_on_type(type(descriptor), "__delete__") if descriptor is not MISSING else None
     if isinstance(deleter, FunctionType):
         return discard(m, m.call(deleter, (descriptor, obj), {}))
-    if type(descriptor) is MemberDescriptorType:
+    if type(descriptor) is MemberDescriptorType and id(obj) not in m.heap.fresh:
         m.stop(breaks.UNSUPPORTED_WRITE, f"deletion of the slot .{name}")
     remove = delattr if issubclass(type(obj), HAVE_OWN_SETTER) else object.__delattr__
     if deleter is not None or table_of(m, obj, name) is None:

@@ -18,7 +18,7 @@ from ...interpreter.frames import MISSING
 from ...numbers import constant_tensors, graph_numbers
 from ...numbers.live_scalars import Live
 from ...numpy_calls import graph_arrays
-from ...pytorch import tensor_assertions, tensor_hooks_and_data, torch_call_roles
+from ...pytorch import number_arguments, tensor_assertions, tensor_hooks_and_data, torch_call_roles
 from ...subclasses import make_tensors
 from ...symbolic_sizes import argument_checks
 from ...symbolic_sizes.unbacked_sizes import takes_sizes
@@ -48,13 +48,14 @@ def call_operation(m: Any, function: Any, args: tuple, kwargs: dict) -> Any:
         if answer is not None:
             return answer
     given = args if name == "full" or type(function) in METHOD_KINDS else (getattr(function, "__self__", None), *args)
+    is_function = not isinstance(getattr(function, "__self__", None), torch.Tensor)
     if m.symbolic_sizes is not None:
-        is_function = not isinstance(getattr(function, "__self__", None), torch.Tensor)
         argument_checks.check(m.symbolic_sizes, name, args if is_function else given, kwargs)
-    if not torch_call_roles.takes_live_numbers(function) and not torch_call_roles.is_filled_by_number(
+    if not number_arguments.takes_live_numbers(function) and not number_arguments.is_filled_by_number(
         name, given, kwargs
     ):
-        args = settle_arguments(m, name, args, kwargs, takes_sizes(m, name))
+        value_at = number_arguments.value_argument(m.options, name)[0] - (not is_function)
+        args = settle_arguments(m, name, args, kwargs, takes_sizes(m, name), value_at)
     args, kwargs = constant_tensors.with_numbers(m, function, name, args, kwargs)
     if name in torch_call_roles.STATE and not m.recorder.changes_its_own(
         name, args[0] if args and type(function) in METHOD_KINDS else getattr(function, "__self__", None)
@@ -118,18 +119,20 @@ def answer_without_node(m: Any, function: Any, name: str, args: tuple, kwargs: d
     return MISSING
 
 
-def settle_arguments(m: Any, name: str, args: tuple, kwargs: dict, takes_graph_numbers: bool) -> tuple:
-    """The arguments of a call that may depend on the value of a number: live scalars are guarded, but for sizes."""
+def settle_arguments(m: Any, name: str, args: tuple, kwargs: dict, takes_graph_numbers: bool, value_at: int) -> tuple:
+    """The arguments of a call that may depend on the value of a number: live scalars are guarded, but for sizes and the
+    argument at `value_at`."""
     if any([issubclass(type(a), Live) for a in args]):
         args = tuple(
             [
                 a
-                if m.symbolic_sizes is not None
+                if at == value_at
+                or m.symbolic_sizes is not None
                 and m.symbolic_sizes.takes(a, name)
                 or takes_graph_numbers
                 and graph_numbers.is_graph_number(a)
                 else guard_before_native_read.settled(a)
-                for a in args
+                for at, a in enumerate(args)
             ]
         )
     if not takes_graph_numbers:

@@ -19,7 +19,7 @@ from ...guards import value_bases
 from ...guards.bypass_subclass_methods import elements_of
 from ...guards.object_sources import Source
 from ...interpreter.frames import MISSING, frames_from
-from ...numbers import live_scalars, numpy_tables, object_addresses
+from ...numbers import graph_numbers, live_scalars, numpy_tables, object_addresses
 from ...numbers.live_scalars import Live, plain_of, settled
 from ...numpy_calls import numpy_dispatch
 from ...segments.effects import Effect
@@ -174,6 +174,8 @@ def format_value(m: Any, value: Any, convert: Callable | None, spec: str) -> Any
         return m.plainly(format, value if convert is None else convert(value), spec)
     if convert is not None:
         return m.call(text_polyfills.convert_and_format, (convert, value, spec), {})
+    if kind is torch.Tensor and not (m.modes or value.ndim) and graph_numbers.stays_in_graph(m, value):
+        return format_value(m, graph_numbers.read(m, value), None, spec)
     if spec and kind in value_kinds.NUMPY:
         number = numpy_dispatch.python_number_of(m, value)
         if number is not MISSING:

@@ -54,6 +54,7 @@ for _name in ARITHMETIC:
 for _name, _mirror in (("lt", "gt"), ("le", "ge"), ("eq", "eq"), ("ne", "ne"), ("gt", "lt"), ("ge", "le")):
     METHODS[getattr(operator, _name)] = (f"__{_name}__", f"__{_mirror}__", None)
 METHODS[operator.getitem] = ("__getitem__", None, None)
+METHODS[divmod] = ("__divmod__", "__rdivmod__", None)
 UNARY_METHODS = {operator.neg: "__neg__", operator.pos: "__pos__", operator.invert: "__invert__"}
 EQUALITY = ("__eq__", "__ne__")
 COMPARISONS = frozenset((operator.lt, operator.le, operator.eq, operator.ne, operator.gt, operator.ge))

@@ -75,6 +75,10 @@ def repeat_in_place(left, right):
     return left
 
 
+def of_index(function, value):
+    return function(index_of_part(value))
+
+
 def get_by_index(container, key):
     return container[index_of_key(container, key)]
 

@@ -26,6 +26,7 @@ SYMBOLS = {
     "__floordiv__": "//",
     "__mod__": "%",
     "__pow__": "** or pow()",
+    "__divmod__": "divmod()",
     "__lshift__": "<<",
     "__rshift__": ">>",
     "__and__": "&",
