@@ -32,8 +32,6 @@ import torch
 from torch import nn
 
 import burnish
-from burnish.capture.interpreter import emulated_frames
-from burnish.frontend import stance
 
 
 class LateError(Exception):
@@ -91,10 +89,11 @@ def surroundings() -> tuple[Any, ...]:
 @contextlib.contextmanager
 def lines_traced(trace: Callable[..., Any]) -> Iterator[None]:
     """With a trace function that Burnish does not see: it would run the call eagerly."""
-    with (
-        mock.patch.object(stance, "gettrace", lambda: None),
-        mock.patch.object(emulated_frames, "gettrace", lambda: None),
-    ):
+    ours = [module for name, module in sys.modules.items() if name.startswith("burnish.")]
+    asking = [module for module in ours if vars(module).get("gettrace") is sys.gettrace]
+    with contextlib.ExitStack() as hidden:
+        for module in asking:
+            hidden.enter_context(mock.patch.object(module, "gettrace", lambda: None))
         sys.settrace(trace)
         try:
             yield
