@@ -74,8 +74,10 @@ class Probe(Machine):
     def binary(self, operation: Callable, left: Any, right: Any) -> Any:
         return self.note(operation, (left, right), {})
 
-    def unwind(self, error: BaseException) -> None:
+    def unwind(self, *args: Any) -> Any:
         raise NotSimple
+
+    import_name = store_global = delete_global = store_name = delete_name = unwind  # they would happen
 
 
 NUMBERS = (int, float, bool)
