@@ -30,7 +30,7 @@ SHARES = {
 }
 """Of 20,000, what each draws. The others are `LAST`'s."""
 LAST = "subclasses"
-OPTIONS = {"errors": ["--keep-compiled"]}
+OPTIONS = {"errors": ["--keep-compiled"], "programs": ["--patience", "1800"]}
 SUMMARY = re.compile(r"(\d+) programs\b.*?\b(\d+) ran compiled\b.*?\b(\d+) (?:differ|wrong)\b")
 
 
