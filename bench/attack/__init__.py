@@ -13,6 +13,7 @@
     python -m bench.attack.files --inputs 1000000               exported files, changed at random
     python -m bench.attack.threads --minutes 10                 threads, cold caches, resets
     python -m bench.attack.interrupts --minutes 10              signals at any line of a first call
+    python -m bench.attack.campaign --count 20000 --seed 7      those that compare with eager, all together
 
 Each prints its seed, what differs from eager, and how many programs ran compiled.
 """

@@ -19,6 +19,7 @@ import torch
 import burnish
 
 from .sizes import as_attacked
+from .trial import counted_graphs
 
 SIZES = ((24, 20), (24, 20), (27, 22), (27, 22), (33, 20), (38, 25), (41, 20), (44, 30), (57, 20), (30, 20), (26, 21))
 FURTHER = ((70, 23), (21, 20), (36, 21), (39, 20), (40, 20), (40, 39), (140, 24), (300, 290), (33, 20))
@@ -88,11 +89,12 @@ def outcome(fn: Callable[..., Any], size: tuple[int, int], trains: bool) -> list
     return found
 
 
-def tried(source: str, trains: bool, dynamic: bool | None, backend: str) -> str | None:
+def tried(source: str, trains: bool, dynamic: bool | None, backend: str) -> tuple[str | None, bool]:
+    """What differs from eager, and whether compiled code ran."""
     burnish.reset()
     fn = function(source)
     compiled = burnish.compile(function(source), backend=backend, dynamic=dynamic)
-    with torch.set_grad_enabled(trains):
+    with torch.set_grad_enabled(trains), counted_graphs() as graphs:
         for size in SIZES + FURTHER:
             try:
                 wanted = outcome(fn, size, trains)
@@ -100,8 +102,8 @@ def tried(source: str, trains: bool, dynamic: bool | None, backend: str) -> str 
                 continue  # no such slice
             for number, (want, got) in enumerate(zip(wanted, outcome(compiled, size, trains), strict=True)):
                 if want.shape != got.shape or not torch.allclose(want, got, 1e-4, 1e-3):
-                    return f"result {number} for n, m = {size}"
-    return None
+                    return f"result {number} for n, m = {size}", bool(graphs)
+    return None, bool(graphs) and burnish.was_compiled(compiled)
 
 
 def main() -> None:
@@ -111,19 +113,20 @@ def main() -> None:
     parser.add_argument("--backend", default="burnish")
     asked = parser.parse_args()
     draw = random.Random(asked.seed)
-    wrong = 0
+    wrong = ran = 0
     warnings.simplefilter("ignore")
     with as_attacked():
         for _ in range(asked.count):
             source, trains, dynamic = program(draw), draw.random() < 0.5, draw.choice((True, None))
             try:
-                why = tried(source, trains, dynamic, asked.backend)
+                why, was_compiled = tried(source, trains, dynamic, asked.backend)
+                ran += was_compiled
             except Exception as error:
                 why = f"the case fails: {type(error).__name__}: {error}"[:300]
             if why is not None:
                 wrong += 1
                 print(f"{'gradients, ' if trains else ''}dynamic {dynamic}: {why}\n{source}", flush=True)
-    print(f"seed {asked.seed}: {asked.count} programs, {wrong} differ from eager")
+    print(f"seed {asked.seed}: {asked.count} programs, {ran} ran compiled, {wrong} differ from eager")
     raise SystemExit(bool(wrong))
 
 

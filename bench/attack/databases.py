@@ -161,6 +161,7 @@ def main() -> None:
     with trial.as_attacked():
         verdicts, left_out = attacked(drawn[: options.count or None], lambda text: print(text, flush=True))
     print(trial.report(verdicts, options.seed, left_out))
+    raise SystemExit(any(verdict.differences for verdict in verdicts))
 
 
 if __name__ == "__main__":

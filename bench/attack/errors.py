@@ -29,6 +29,7 @@ import torch.nn.functional as F
 import burnish
 
 from .failing_calls import CALLS, TABLE, FailingCall
+from .trial import counted_graphs
 
 VERSIONS = re.compile(r"version \d+")
 """How often a tensor was written to is not compared: compiled code counts its writes as one."""
@@ -218,8 +219,9 @@ def attack(program: Program) -> Outcome:
     options = {"never_slower": program.options["never_slower"], "eager_random": True}
     compiled = burnish.compile(make_function(program), dynamic=program.options["dynamic"], options=options)
     raised = expected[program.fails_at][1] is not None
-    found: list[Any] = run(program, compiled)
-    was_compiled = burnish.was_compiled(compiled)
+    with counted_graphs() as graphs:
+        found: list[Any] = run(program, compiled)
+    was_compiled = bool(graphs) and burnish.was_compiled(compiled)
     for number, (want, got) in enumerate(zip(expected, found, strict=True)):
         for name, a, b in zip(PARTS, want, got, strict=True):
             if not is_same(a, b):
@@ -236,14 +238,18 @@ def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m bench.attack.errors", description=__doc__.splitlines()[0])
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--count", type=int, default=200)
+    parser.add_argument("--only", type=int, help="the number of one program")
     parser.add_argument("--call", default="", help="only calls that contain this text")
+    parser.add_argument("--keep-compiled", action="store_true", help="never_slower is off in all programs, not in half")
     parser.add_argument("--show", type=int, default=5, help="how many programs that differ are printed")
     asked = parser.parse_args(arguments)
     torch.set_num_threads(1)
     calls = tuple(call for call in CALLS if asked.call in call.text)
     count: Counter[str] = Counter()
-    for seed in range(asked.seed, asked.seed + asked.count):
-        program = generate(random.Random(seed), calls)
+    for number in range(asked.count) if asked.only is None else [asked.only]:
+        program = generate(random.Random(f"{asked.seed} {number}"), calls)
+        if asked.keep_compiled:
+            program.options["never_slower"] = False
         outcome = attack(program)
         count["raised"] += outcome.raised
         count["ran compiled"] += outcome.was_compiled
@@ -251,11 +257,11 @@ def main(arguments: list[str] | None = None) -> int:
             count["differ"] += 1
             count[f"differ: {program.call.name}"] += 1
             if count["differ"] <= asked.show:
-                print(f"---- seed {seed}\n{program}{outcome.why_wrong}\n")
+                print(f"---- {number}\n{program}{outcome.why_wrong}\n")
     for name, times in sorted(count.items()):
         print(f"{name}: {times}")
     print(
-        f"{asked.count} programs, {count['raised']} raised in the function or were caught late, "
+        f"seed {asked.seed}: {asked.count} programs, {count['raised']} raised in the function or were caught late, "
         f"{count['ran compiled']} ran compiled, {count['differ']} differ"
     )
     return min(count["differ"], 1)

@@ -1,17 +1,19 @@
 """Interrupts at every moment of a first call: what stands afterwards is what stood before, and the function compiles.
 
     python -m bench.attack.interrupts --minutes 10
+    python -m bench.attack.interrupts --rounds 2000
 
 A signal's handler raises at the n-th line that runs in a first call, for an n that is drawn each time (`lines`), or
 after a time that is (`timer`). With `--how async` it is another thread that raises in this one
 (`PyThreadState_SetAsyncExc`). Checked after each: the caller gets the exception that was raised; the handler, torch's
 switches, its stacks of modes and the garbage collector are as they were; the function then computes what eager does,
-and does so compiled.
+and does so compiled. A call that ended before its moment came is repeated with another one, and not counted.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import ctypes
 import faulthandler
 import gc
@@ -21,9 +23,10 @@ import sys
 import threading
 import time
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from types import FrameType
 from typing import Any
+from unittest import mock
 
 import torch
 from torch import nn
@@ -83,6 +86,21 @@ def surroundings() -> tuple[Any, ...]:
     )
 
 
+@contextlib.contextmanager
+def lines_traced(trace: Callable[..., Any]) -> Iterator[None]:
+    """With a trace function that Burnish does not see: it would run the call eagerly."""
+    ours = [module for name, module in sys.modules.items() if name.startswith("burnish.")]
+    asking = [module for module in ours if vars(module).get("gettrace") is sys.gettrace]
+    with contextlib.ExitStack() as hidden:
+        for module in asking:
+            hidden.enter_context(mock.patch.object(module, "gettrace", lambda: None))
+        sys.settrace(trace)
+        try:
+            yield
+        finally:
+            sys.settrace(None)
+
+
 def raise_in_thread(thread: int, kind: type[BaseException] | None) -> None:
     """`kind`: None takes back what has not been raised yet."""
     given = None if kind is None else ctypes.py_object(kind)
@@ -97,6 +115,7 @@ class Attack:
         self.random = random.Random(seed)
         self.kind: type[BaseException] = LateError
         self.is_armed = False
+        self.raised_in: list[str] = []
         self.hit: list[str] = []
         self.depth = Depth()
         self.programs = programs(self.depth)
@@ -105,13 +124,19 @@ class Attack:
         self.lines = {name: self.count_lines(fn) for name, fn in self.programs.items()}
         self.seconds = {name: self.time(fn) for name, fn in self.programs.items()}
         signal.signal(signal.SIGALRM, self.handle)
+        sys.unraisablehook = self.ignored
         if how == "async":
             sys.setswitchinterval(1e-5)  # else the other thread raises at a few moments only
 
     def handle(self, number: int, frame: FrameType | None) -> None:
         if self.is_armed:
             self.is_armed = False
+            self.raised_in = [entry.name for entry in traceback.extract_stack(frame)]
             raise self.kind
+
+    def ignored(self, unraisable: sys.UnraisableHookArgs) -> None:
+        """Python drops what a destructor raises, in eager as well: no call was interrupted."""
+        self.raised_in = []
 
     def first_call(self, fn: Callable[..., Any]) -> Callable[..., Any]:
         burnish.reset()
@@ -132,9 +157,9 @@ class Attack:
                 count[0] += event == "line"
                 return trace  # noqa: B023
 
-            sys.settrace(trace)
-            compiled(self.x)
-            sys.settrace(None)
+            with lines_traced(trace):
+                compiled(self.x)
+            assert burnish.was_compiled(compiled), "the lines are those of an eager call"
             counts.append(count[0])
         return counts[-1]
 
@@ -149,12 +174,9 @@ class Attack:
                 signal.raise_signal(signal.SIGALRM)
             return trace
 
-        sys.settrace(trace)
-        try:
+        with lines_traced(trace):
             compiled(self.x)
             self.is_armed = False
-        finally:
-            sys.settrace(None)
 
     def after(self, compiled: Callable[..., Any], seconds: float) -> None:
         timer = threading.Timer(seconds, self.interrupt) if self.how == "async" else None
@@ -177,7 +199,7 @@ class Attack:
             raise_in_thread(self.main, self.kind)
 
     def round(self) -> str | None:
-        """One interrupted call. What was wrong after it, or None."""
+        """One call, which is interrupted if `hit` is not empty. What was wrong after it, or None."""
         name, how = self.random.choice(sorted(self.programs)), self.random.choice(self.ways)
         self.kind = self.random.choice(KINDS)
         moment = (
@@ -187,7 +209,7 @@ class Attack:
         )
         where = f"{name}, {how} {moment}, {self.kind.__name__}"
         compiled, before, raised = self.first_call(self.programs[name]), surroundings(), None
-        self.is_armed = True
+        self.is_armed, self.raised_in = True, []
         try:
             (self.at_line if how == "lines" else self.after)(compiled, moment)  # type: ignore[operator]
         except BaseException as error:
@@ -196,6 +218,8 @@ class Attack:
         if self.how == "async":
             raise_in_thread(self.main, None)
         self.hit = [] if raised is None else [frame.name for frame in traceback.extract_tb(raised.__traceback__)]
+        if raised is None and self.raised_in:
+            return f"{where}: the caller got nothing; raised in {self.raised_in}"
         if raised is not None and type(raised) is not self.kind:
             return f"{where}: the caller got {''.join(traceback.format_exception(raised))}"
         if surroundings() != before:
@@ -225,11 +249,11 @@ def main() -> int:
     burnish.settings.configure(never_slower=False, cache=False)
     attack, until, wrong, rounds = Attack(options.seed, options.how), time.monotonic() + 60 * options.minutes, 0, 0
     while time.monotonic() < until and rounds < options.rounds:
-        rounds += 1
         try:
             found = attack.round()
         except Exception:
             found = f"afterwards, hit {attack.hit}\n{traceback.format_exc()}"
+        rounds += bool(attack.hit)
         if found is not None:
             wrong += 1
             print(f"WRONG {found}", flush=True)

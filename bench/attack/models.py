@@ -96,6 +96,7 @@ def main() -> None:
             [sample(options.seed * 1_000_000 + number) for number in numbers], lambda text: print(text, flush=True)
         )
     print(trial.report(verdicts, options.seed, left_out))
+    raise SystemExit(any(verdict.differences for verdict in verdicts))
 
 
 if __name__ == "__main__":

@@ -18,7 +18,6 @@ import faulthandler
 import importlib
 import linecache
 import random
-import signal
 import sys
 import time
 import warnings
@@ -36,11 +35,13 @@ import burnish
 from burnish.report.collect_fallbacks import collect_fallbacks
 
 from . import insertions
+from .trial import TooLong, at_most, counted_graphs
 
 FOLDER = Path(__file__).parents[2] / "tests" / "capture"
 CHANCE = 0.25
 EAGER_LIMIT, LIMIT = 20, 120
-"""Seconds for one program, eagerly and compiled; what takes longer does not end."""
+"""Seconds for one program, eagerly and compiled; what takes longer does not end. The first are of the process, the
+others on the wall, since nothing runs in a deadlock: `--patience` sets another number where others use the machine."""
 
 
 @dataclass(frozen=True)
@@ -132,26 +133,6 @@ def difference(wanted: list[dict[str, Any]], found: list[dict[str, Any]], text: 
     return None
 
 
-class Endless(BaseException):
-    """An eager program runs for too long: what was put into it keeps a loop from ending."""
-
-
-@contextlib.contextmanager
-def stopped_after(seconds: int) -> Iterator[None]:
-    """Seconds of the process, not on the wall: others may use the machine."""
-
-    def stop(*_: Any) -> None:
-        raise Endless
-
-    before = signal.signal(signal.SIGVTALRM, stop)
-    signal.setitimer(signal.ITIMER_VIRTUAL, seconds)
-    try:
-        yield
-    finally:
-        signal.setitimer(signal.ITIMER_VIRTUAL, 0)
-        signal.signal(signal.SIGVTALRM, before)
-
-
 @contextlib.contextmanager
 def quiet() -> Iterator[None]:
     with warnings.catch_warnings():
@@ -162,10 +143,10 @@ def quiet() -> Iterator[None]:
 def tried(made: Mutant, backend: str) -> tuple[str, str]:
     """("equal" | "wrong" | "unsteady" | "invalid", detail)."""
     try:
-        with stopped_after(EAGER_LIMIT):
+        with at_most(EAGER_LIMIT):
             wanted = observed(made, lambda fn: fn)
             again = observed(made, lambda fn: fn)
-    except (Exception, Endless) as error:
+    except (Exception, TooLong) as error:  # what was put into it may keep a loop from ending
         return "invalid", f"{type(error).__name__}: {error}"
     if difference(wanted, again, made.text) is not None:
         return "unsteady", ""
@@ -177,7 +158,7 @@ def tried(made: Mutant, backend: str) -> tuple[str, str]:
         return compiled[-1]
 
     try:
-        with collect_fallbacks() as fallbacks:
+        with collect_fallbacks() as fallbacks, counted_graphs() as graphs:
             found = observed(made, compiler)
     except insertions.Inserted:
         return "invalid", "a hook of a module raises while the module is compiled, not called"
@@ -189,7 +170,7 @@ def tried(made: Mutant, backend: str) -> tuple[str, str]:
     why = difference(wanted, found, made.text)
     if why is not None:
         return "wrong", why
-    return "equal", "compiled" if any(burnish.was_compiled(fn) for fn in compiled) else "eager"
+    return "equal", "compiled" if graphs and any(burnish.was_compiled(fn) for fn in compiled) else "eager"
 
 
 def main() -> int:
@@ -198,6 +179,7 @@ def main() -> int:
     parser.add_argument("--count", type=int, default=1000)
     parser.add_argument("--only", type=int, help="the number of one program")
     parser.add_argument("--show", action="store_true", help="print the text of what is wrong")
+    parser.add_argument("--patience", type=int, default=LIMIT, help="seconds on the wall for one program")
     parser.add_argument("--backend", default="burnish")
     parser.add_argument("--unchanged", action="store_true", help="each program of the corpus once, as it stands")
     options = parser.parse_args()
@@ -217,7 +199,7 @@ def main() -> int:
             made = unchanged(sources[number]) if options.unchanged else mutant(pick.choice(sources), pick)
             if made is None:
                 continue
-            faulthandler.dump_traceback_later(LIMIT, exit=True)
+            faulthandler.dump_traceback_later(options.patience, exit=True)
             outcome, detail = tried(made, options.backend)
             counts[outcome] += 1
             counts["compiled"] += detail == "compiled"

@@ -15,7 +15,6 @@ import argparse
 import contextlib
 import random
 import warnings
-from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
@@ -24,12 +23,12 @@ import torch
 from torch.utils._pytree import tree_flatten
 
 import burnish
-from burnish import events
 from burnish.settings import patch
 
 from ..operator_samples import operator_records
 from ..operators import UNINITIALIZED
 from .rules import LARGEST, resized
+from .trial import counted_graphs
 
 WAYS = ("an argument", "a size plus a constant", "the sizes", "the sizes, marked")
 SKIPPED = UNINITIALIZED | {"bernoulli", "multinomial", "normal", "rand_like", "randn_like", "randint_like", "uniform"}
@@ -202,13 +201,14 @@ def brief(outcome: Any) -> str:
     return f"raises {outcome[0]}: {outcome[1]:.200}" if isinstance(outcome[0], str) else "returns"
 
 
-def tried(case: Case, backend: str) -> str | None:
-    """What differs from eager, and at which number."""
+def tried(case: Case, backend: str) -> tuple[str | None, bool]:
+    """What differs from eager, and at which number; whether compiled code ran."""
     burnish.reset()
     eager, seen = case.function()
     plain, effects = case.function()
     compiled = burnish.compile(plain, backend=backend, dynamic=case.dynamic)
     before: list[int] = []
+    ran = False
     for k, number in enumerate(case.numbers):
         try:
             given, again = case.arguments(number), case.arguments(number)
@@ -216,14 +216,15 @@ def tried(case: Case, backend: str) -> str | None:
             continue  # no such tensors
         want = outcome(eager, seen, given)
         if not k and isinstance(want[0], str) or want[0] == "AssertionError":
-            return None  # an AssertionError while tracing is taken for ours
+            return None, ran  # an AssertionError while tracing is taken for ours
         if difference(want, outcome(eager, seen, case.arguments(number))) is not None:
             continue  # uninitialized memory
         why = difference(want, outcome(compiled, effects, again))
+        ran |= burnish.was_compiled(compiled)
         if why is not None:
-            return f"{number} after {before}: {why}"
+            return f"{number} after {before}: {why}", ran
         before.append(number)
-    return None
+    return None, ran
 
 
 @contextlib.contextmanager
@@ -259,13 +260,14 @@ def main() -> None:
     draw = random.Random(asked.seed)
     if asked.count and asked.count < len(cases):
         cases = draw.sample(cases, asked.count)
-    kinds: Counter[str] = Counter()
-    stop = events.subscribe(lambda event: kinds.update([event.kind]), {"segment", "loops"})
-    wrong = 0
+    wrong = ran = graphs = 0
     with as_attacked():
         for case in cases:
             try:
-                why = tried(case, asked.backend)
+                with counted_graphs() as made:
+                    why, was_compiled = tried(case, asked.backend)
+                graphs += made["loops"]
+                ran += bool(made) and was_compiled
             except Exception as error:
                 why = f"the case fails: {type(error).__name__}: {error}"[:300]
             if why is not None:
@@ -273,11 +275,7 @@ def main() -> None:
                 print(f"{case.name}{', dynamic' if case.dynamic else ''}: {why}")
                 print("    " + "; ".join(line.strip() for line in case.source.splitlines()[2:4] if "pass" not in line))
                 print(f"    {[tuple(x.shape) if isinstance(x, torch.Tensor) else x for x in case.values]}", flush=True)
-    stop()
-    print(
-        f"seed {asked.seed}: {len(cases)} cases, {wrong} differ from eager; "
-        f"{kinds['segment']} segments, {kinds['loops']} graphs with kernels"
-    )
+    print(f"seed {asked.seed}: {len(cases)} programs, {ran} ran compiled ({graphs} graphs), {wrong} differ from eager")
     raise SystemExit(bool(wrong))
 
 

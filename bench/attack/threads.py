@@ -34,8 +34,8 @@ CALLS = 150
 """Of each thread in a round: contests are decided, and guards are watched natively."""
 
 STUCK = 120
-"""Seconds without a call that ends, after which a process prints where its threads are, and ends. All of a round may
-take longer where others use the machine."""
+"""Seconds without a call that ends, after which a process prints where its threads are, and ends. `--patience` sets
+another number for a machine that others use."""
 
 
 def breaking(x: torch.Tensor) -> torch.Tensor:
@@ -89,7 +89,7 @@ def works(pick: random.Random) -> list[Callable[[random.Random], None]]:
     return [served] * 12 + [branched] * 4 + [trained] * 4 + [own]
 
 
-def run_round(seed: int, threads: int) -> list[str]:
+def run_round(seed: int, threads: int, patience: int = STUCK) -> list[str]:
     pick, wrong = random.Random(seed), []
     torch.manual_seed(seed)
     torch.set_num_threads(1)
@@ -106,7 +106,7 @@ def run_round(seed: int, threads: int) -> list[str]:
             for k in range(CALLS):
                 choose.choice(kinds)(choose)
                 if k % 10 == 0:
-                    faulthandler.dump_traceback_later(STUCK, exit=True)
+                    faulthandler.dump_traceback_later(patience, exit=True)
                 if number == 0 and resets and k % (CALLS // resets) == CALLS // resets - 1:
                     burnish.reset()
                 if number == 1 and k % 10 == 0:
@@ -119,11 +119,11 @@ def run_round(seed: int, threads: int) -> list[str]:
         each.start()
     for each in running:
         each.join()
-    faulthandler.dump_traceback_later(STUCK, exit=True)
+    faulthandler.dump_traceback_later(patience, exit=True)
     return wrong
 
 
-def spawn(seed: int, threads: int) -> subprocess.CompletedProcess[str]:
+def spawn(seed: int, threads: int, patience: int) -> subprocess.CompletedProcess[str]:
     with tempfile.TemporaryDirectory() as folder:
         return subprocess.run(
             [
@@ -136,6 +136,8 @@ def spawn(seed: int, threads: int) -> subprocess.CompletedProcess[str]:
                 str(seed),
                 "--threads",
                 str(threads),
+                "--patience",
+                str(patience),
             ],
             capture_output=True,
             text=True,
@@ -150,17 +152,18 @@ def main() -> int:
     parser.add_argument("--threads", type=int, default=8)
     parser.add_argument("--seed", type=int, default=random.randrange(1 << 20))
     parser.add_argument("--rounds", type=int, default=1 << 62)
+    parser.add_argument("--patience", type=int, default=STUCK, help="seconds without a call that ends")
     parser.add_argument("--round", type=int, help="one round of this seed, in this process")
     options = parser.parse_args()
     if options.round is not None:
-        faulthandler.dump_traceback_later(STUCK, exit=True)
-        wrong: list[Any] = run_round(options.round, options.threads)
+        faulthandler.dump_traceback_later(options.patience, exit=True)
+        wrong: list[Any] = run_round(options.round, options.threads, options.patience)
         print("\n".join(wrong))
         return int(bool(wrong))
     print(f"seed {options.seed}", flush=True)
     until, rounds, failed = time.monotonic() + 60 * options.minutes, 0, 0
     while time.monotonic() < until and rounds < options.rounds:
-        done = spawn(options.seed + rounds, options.threads)
+        done = spawn(options.seed + rounds, options.threads, options.patience)
         if done.returncode:
             failed += 1
             print(

@@ -21,6 +21,36 @@ REPLACED = {
 }
 
 
+def imported():
+    import json
+
+    return json.dumps([1])
+
+
+def class_made():
+    class Made:
+        value = 3
+
+    return Made.value
+
+
+def other_import(name, *given, real=__import__):
+    return mock.Mock(dumps=lambda value: name) if name == "json" else real(name, *given)
+
+
+def other_class(body, name, *bases, real=__build_class__, **options):
+    made = real(body, name, *bases, **options)
+    made.value = name
+    return made
+
+
+REPLACED |= {
+    "abs": (lambda: builtins.abs(-3), lambda value: 50),
+    "__import__": (imported, other_import),
+    "__build_class__": (class_made, other_class),
+}
+
+
 def outcome(run):
     try:
         return run()
@@ -56,6 +86,43 @@ def test_builtin_replaced_between_two_calls(name):
             result, found = compiled(torch.ones(2))
             expected = outcome(use)
         assert torch.equal(result, torch.full((2,), 2.0)) and found == expected
+
+
+def test_each_import_calls_the_replaced_function_once():
+    def noted(name, *given, real=__import__):
+        log.append(name)
+        return real(name, *given)
+
+    def fn(x):
+        import json
+
+        return x + len(json.dumps([1]))
+
+    compiled, log = burnish.compile(fn, backend="eager"), []
+    for is_replaced in (False, True, True, True, False):
+        log.clear()
+        with mock.patch("builtins.__import__", noted if is_replaced else __import__):
+            assert torch.equal(compiled(torch.ones(1)), torch.full((1,), 4.0))
+        assert log.count("json") == is_replaced
+
+
+def test_class_statements_of_torch_do_not_call_the_replaced_function():
+    def noted(body, name, *bases, real=__build_class__, **options):
+        log.append(name)
+        return real(body, name, *bases, **options)
+
+    def fn(x):
+        class Made:
+            value = 3
+
+        return x + Made.value
+
+    compiled, log = burnish.compile(fn, backend="eager"), []
+    for is_replaced in (False, True, True, False):
+        log.clear()
+        with mock.patch("builtins.__build_class__", noted if is_replaced else __build_class__):
+            assert torch.equal(compiled(torch.ones(1)), torch.full((1,), 4.0))
+        assert log == ["Made"] * is_replaced
 
 
 def test_namespaces_get_the_builtins_of_the_program():

@@ -122,6 +122,43 @@ def test_trace_function_around_the_call_sees_each_line():
     assert [warning.filename for warning in warned] == [__file__]
 
 
+@pytest.mark.parametrize("breaks_before", [False, True])
+def test_trace_function_that_a_callee_sets_sees_the_functions_called_after_it(breaks_before):
+    def note(frame, event, argument):
+        if frame.f_code in (inner.__code__, fn.__code__):
+            seen.append((frame.f_code.co_name, event, frame.f_lineno - frame.f_code.co_firstlineno))
+        return note
+
+    def inner(x):
+        return x + 2
+
+    def begin():
+        sys.settrace(note)
+
+    def fn(x):
+        y = inner(x + 1)
+        if breaks_before and y.sum() < 0:
+            y = -y
+        begin()
+        y = inner(y)
+        if y.sum() < 0:
+            y = -y
+        y = inner(y) * 2
+        sys_settrace(None)
+        return inner(y)
+
+    sys_settrace, seen = sys.settrace, []
+    compiled, log = burnish.compile(fn, backend="eager"), []
+    for run in (fn, *[compiled] * 4):
+        seen.clear()
+        try:
+            assert torch.equal(run(torch.ones(2)), torch.full((2,), 18.0))
+        finally:
+            sys.settrace(None)
+        log.append(list(seen))
+    assert log == [[("inner", "call", 0), ("inner", "line", 1), ("inner", "return", 1)] * 2] * 5
+
+
 class Quiet(torch.nn.Module):
     monitoring = False
 

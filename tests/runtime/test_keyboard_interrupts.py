@@ -5,12 +5,17 @@ import signal
 import subprocess
 import sys
 import textwrap
+import threading
+from concurrent.futures import Future
 from pathlib import Path
+from unittest import mock
 
 import pytest
 import torch
 
 import burnish
+from burnish.codegen.llvm import compile_to_machine_code
+from burnish.concurrency import await_future
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -494,3 +499,38 @@ def test_an_interrupt_between_a_break_and_what_follows_leaves_the_programs_block
     for _ in range(3):
         torch.testing.assert_close(compiled(x), torch.sin(x + 1))
     assert burnish.was_compiled(compiled) and depth.now == 0
+
+
+def interrupted_wait(interrupt):
+    """A future whose condition meets the interrupt where it takes its lock back."""
+
+    def take_back(state):
+        raise interrupt
+
+    future = Future()
+    future._condition._acquire_restore = take_back
+    threading.Timer(0.05, future.set_result, (1,)).start()
+    return future
+
+
+def test_an_interrupt_of_a_wait_is_no_failure_of_the_lock():
+    for interrupt in (KeyboardInterrupt(), SystemExit(3)):
+        with pytest.raises(type(interrupt)) as found:
+            await_future.result_of(interrupted_wait(interrupt))
+        assert found.value is interrupt
+    failed = Future()
+    failed.set_exception(RuntimeError("of the job"))
+    try:
+        raise KeyboardInterrupt
+    except KeyboardInterrupt:
+        with pytest.raises(RuntimeError, match="of the job"):
+            await_future.result_of(failed)
+
+
+def test_an_interrupt_while_another_thread_compiles_reaches_the_caller():
+    kernel, stopped = object(), Future()
+    with pytest.raises(KeyboardInterrupt):
+        compile_to_machine_code.made_by(interrupted_wait(KeyboardInterrupt()), kernel)
+    stopped.set_exception(KeyboardInterrupt())  # of the thread that compiled it
+    with mock.patch.object(compile_to_machine_code, "native", lambda kernel, host: kernel):
+        assert compile_to_machine_code.made_by(stopped, kernel) is kernel

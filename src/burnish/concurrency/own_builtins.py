@@ -20,9 +20,7 @@ from types import BuiltinFunctionType, ModuleType
 
 OWN = dict(vars(builtins))
 PACKAGE = f"{__name__.partition('.')[0]}."
-HARMLESS = frozenset(
-    "__build_class__ __import__ _ breakpoint copyright credits exit help input license open print quit".split()
-)
+HARMLESS = frozenset("__import__ _ breakpoint copyright credits exit help input license open print quit".split())
 """Torch's compiler does not depend on these."""
 
 

@@ -13,6 +13,7 @@ import weakref
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
+from sys import gettrace
 from types import CodeType, FunctionType, MethodType
 from typing import Any
 
@@ -191,8 +192,8 @@ class Program:
                     outcome, made = made, None
                     taken.clear()
                     outcome.step()
-                if outcome.frame is None:
-                    return outcome.result
+                if outcome.frame is None or gettrace() is not None:  # a break has set it: it sees further calls
+                    return outcome.result if outcome.frame is None else keyboard_interrupts.run(outcome.as_plain())
                 layout, taken = take_apart(outcome.frame)
                 machine, outcome = outcome, (layout, taken)  # an interrupt finds the program here from now on
                 machine.let_go()

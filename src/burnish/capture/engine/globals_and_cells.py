@@ -42,8 +42,9 @@ def load_global(tracer: Tracer, frame: Frame, name: str) -> Any:
 
 def load_builtin(tracer: Tracer, frame: Frame, name: str) -> Any:
     """A program may put other objects into ``builtins``."""
-    if frame.builtins is not OWN and tracer.heap.read_key(tracer.heap.namespace(frame.builtins), name) is MISSING:
-        return Machine.load_global(tracer, frame, name)  # which raises the error
+    table, heap = frame.builtins, tracer.heap
+    if table is not OWN and id(table) not in heap.fresh and heap.read_key(heap.namespace(table), name) is MISSING:
+        return Machine.load_builtin(tracer, frame, name)  # which raises the error
     return frame.builtins[name]
 
 

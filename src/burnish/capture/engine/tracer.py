@@ -83,6 +83,7 @@ class Tracer(Machine):
     extend = iteration.extend  # type: ignore[assignment]
     call = call_dispatch.call  # type: ignore[assignment]
     load_global = globals_and_cells.load_global  # type: ignore[assignment]
+    load_builtin = globals_and_cells.load_builtin  # type: ignore[assignment]
     store_global = globals_and_cells.store_global  # type: ignore[assignment]
     delete_global = globals_and_cells.delete_global  # type: ignore[assignment]
     load_name = globals_and_cells.load_name  # type: ignore[assignment]

@@ -206,10 +206,13 @@ class Machine:
         try:
             return frame.globals[name]
         except KeyError:
-            try:
-                return frame.builtins[name]
-            except KeyError:
-                raise Raised(NameError(f"name '{name}' is not defined", name=name)) from None
+            return self.load_builtin(frame, name)
+
+    def load_builtin(self, frame: Frame, name: str) -> Any:
+        try:
+            return frame.builtins[name]
+        except KeyError:
+            raise Raised(NameError(f"name '{name}' is not defined", name=name)) from None
 
     def store_global(self, frame: Frame, name: str, value: Any) -> None:
         frame.globals[name] = value

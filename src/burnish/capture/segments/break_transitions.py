@@ -12,6 +12,7 @@ continues from the operation that has run.
 from __future__ import annotations
 
 from collections.abc import Callable
+from sys import gettrace
 from typing import Any
 
 from ...errors import OURS
@@ -73,8 +74,10 @@ class Probe(Machine):
     def binary(self, operation: Callable, left: Any, right: Any) -> Any:
         return self.note(operation, (left, right), {})
 
-    def unwind(self, error: BaseException) -> None:
+    def unwind(self, *args: Any) -> Any:
         raise NotSimple
+
+    import_name = store_global = delete_global = store_name = delete_name = unwind  # they would happen
 
 
 NUMBERS = (int, float, bool)
@@ -184,7 +187,7 @@ def apply_transition(layout: SlotLayout, slots: list, continuation_for: Callable
     if transition is None or not transition.is_for(slots):
         return None, Machine(layout.build(slots))
     answer, error = performed(transition, slots)
-    if error is None:
+    if error is None and gettrace() is None:
         target = transition.target_for(answer)
         kept = [at for at in target.dropped if not ends_unseen(slots[at]) or stays(slots, at, target, answer)]
         if kept:

@@ -25,6 +25,7 @@ from llvmlite.binding import ffi
 
 from ... import events
 from ...concurrency import fork_safe_locks
+from ...concurrency.await_future import result_of
 from ...concurrency.compute_once import once
 from ...errors import InternalError
 from ...runtime.disk.disk_cache import disk_cache
@@ -96,7 +97,7 @@ def compile_kernels(
             work()
         while_waiting()
         for thread in beside:
-            thread.result()
+            result_of(thread)
     finally:
         # After an interrupt, no thread may wait for work that will not be done.
         for key, _, future in mine:
@@ -108,9 +109,13 @@ def compile_kernels(
 def made_by(future: Future[NativeKernel], kernel: Kernel) -> NativeKernel:
     """The future's result. If the thread that was compiling it stopped, this one compiles."""
     try:
-        return future.result()
-    except (CancelledError, *INTERRUPTS):
-        return native(kernel, host())
+        return result_of(future)
+    except CancelledError:
+        pass
+    except INTERRUPTS as error:
+        if future.cancelled() or not future.done() or future.exception() is not error:
+            raise  # it came in this thread
+    return native(kernel, host())
 
 
 def _complete(key: str, kernel: Kernel, future: Future[NativeKernel]) -> None:

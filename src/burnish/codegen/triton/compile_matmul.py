@@ -18,6 +18,7 @@ import torch
 
 from ... import events
 from ...concurrency import fork_safe_locks
+from ...concurrency.await_future import result_of
 from ...concurrency.compute_once import once
 from ...errors import InternalError
 from ...runtime.linking import cuda_module_loader
@@ -63,7 +64,7 @@ def make(wanted: Sequence[tuple[KernelSpec, Tiles | None]]) -> list[Made | str]:
 
     contexts = [contextvars.copy_context() for _ in texts]
     with ThreadPoolExecutor(min(MOST_THREADS, os.cpu_count() or 1, len(texts)), "burnish-triton") as pool:
-        kernels = [each.result() for each in [pool.submit(one, *pair) for pair in zip(texts, contexts, strict=True)]]
+        kernels = [result_of(each) for each in [pool.submit(one, *pair) for pair in zip(texts, contexts, strict=True)]]
     return [
         kernel if isinstance(kernel, str) else Made(kernel.launcher, kernel.words, stream_of(index))
         for kernel in kernels

@@ -1,7 +1,8 @@
-"""Attributes of Python modules: names of trusted modules are fixed, others are guarded."""
+"""Attributes of Python modules: names of trusted modules are fixed; others, and builtins, are guarded."""
 
 from __future__ import annotations
 
+import builtins
 from types import FunctionType, ModuleType
 from typing import Any
 
@@ -30,7 +31,7 @@ def load_from_module_plainly(m: Any, module: ModuleType, name: str) -> Any:
     names = m.fixed_names.get(id(namespace))
     if names is not None and name in names and namespace.get(name, MISSING) is names[name]:
         return names[name]
-    if is_trusted(namespace.get("__name__")):
+    if is_trusted(namespace.get("__name__")) and module is not builtins:
         if name not in namespace and find_on_type(type(module), name) is not None:
             return load_by_rules(m, module, type(module), name)  # torch.backends.cudnn.benchmark asks torch each time
         value = m.plainly(getattr, module, name)

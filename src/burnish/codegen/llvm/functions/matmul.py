@@ -17,6 +17,7 @@ from dataclasses import dataclass
 import llvmlite.binding as llvm
 
 from ....concurrency import fork_safe_locks
+from ....concurrency.await_future import result_of
 from ....concurrency.compute_once import once
 from ....runtime.program.native_kernels import NativeFunction, NativeKernel, Words
 from ....schedule.library.own_kernels import matmul_tiling_and_packing
@@ -134,7 +135,7 @@ def tile_function(tile: Tile) -> NativeFunction:
         if future is None:
             mine = _tiles[tile] = Future()
     if future is not None:
-        return future.result()
+        return result_of(future)
     try:
         with_assembler()
         made = compile_function(print_tile(tile, host()), SYMBOL)

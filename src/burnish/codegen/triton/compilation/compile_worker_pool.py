@@ -29,6 +29,7 @@ from pathlib import Path
 
 from .... import events
 from ....concurrency import fork_safe_locks
+from ....concurrency.await_future import result_of
 from ....settings import current
 from .compile_worker import Made, read_answer, receive, send, written
 from .invoke_triton import Job
@@ -256,7 +257,7 @@ def compiled(jobs: Sequence[Job]) -> list[Made | None]:
         return [None] * len(jobs)
     futures = _of_this_process().take(jobs, count)
     try:
-        return [future.result() for future in futures]
+        return [result_of(future) for future in futures]
     finally:
         for future in futures:  # after an interrupt, jobs that have not begun are not needed
             future.cancel()

@@ -18,6 +18,7 @@ from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
 from pathlib import Path
 
 from ....concurrency import fork_safe_locks
+from ....concurrency.await_future import result_of
 from ....concurrency.compute_once import once
 from ....runtime.disk.disk_cache import disk_cache
 from ..kernel_function import Printed
@@ -79,7 +80,7 @@ def _complete(jobs: Mapping[str, Job], futures: Mapping[str, Future[Made]]) -> N
 def made_by(future: Future[Made], job: Job) -> Made:
     """The future's result. If the thread that was compiling it stopped or failed, this one compiles."""
     try:
-        return future.result()
+        return result_of(future)
     except CancelledError:
         return compile_in_process(job)
 
@@ -101,7 +102,7 @@ def made_in_threads(jobs: Sequence[Job]) -> list[Made]:
             made = [pool.submit(compile_in_process, job) for job in jobs]
         except RuntimeError:  # the interpreter is shutting down, or no more threads can be started
             return list(map(compile_in_process, jobs))
-        return [each.result() for each in made]
+        return [result_of(each) for each in made]
 
 
 def compile_in_process(job: Job) -> Made:
