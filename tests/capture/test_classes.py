@@ -1627,6 +1627,8 @@ def test_a_class_as_call_of_a_metaclass():
 
     calls = [(Pair, {}), (Pair, {}), (Pair, {"done": True}), (listed, {}), (Other, {}), (Pair, {})]
     return fn, caller, [(torch.ones(2), *each) for each in calls]
+
+
 @program(breaks=0)
 def test_a_slot_of_a_new_object_is_deleted():
     class Node:
