@@ -77,7 +77,7 @@ GLOBAL_SWITCH = kind(
     what_to_do="""Change the setting before the compiled function is called. The switches that belong to a stretch of
         code, `torch.no_grad()` and `torch.autocast(...)`, may stay inside. So may settings of kernels
         (`torch.use_deterministic_algorithms`, `sdpa_kernel`, the flags of `torch.backends`), the default dtype and
-        `torch.manual_seed`, unless the backend is one that runs no Python.""",
+        `torch.manual_seed`; with a backend that runs no Python, only `sdpa_kernel`.""",
     broken="""
         import torch
 

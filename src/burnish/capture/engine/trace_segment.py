@@ -258,6 +258,23 @@ def choose_symbolic_sizes(
     )
 
 
+def is_traced_otherwise(program: Program, tracer: Tracer, continuation: Continuation) -> bool:
+    """Whether the trace is not kept, because what it met makes the next one end earlier, or record something else."""
+    if tracer.hooked_late is not None and tracer.hooked_late < (continuation.ends_before or sys.maxsize):
+        continuation.ends_before = tracer.hooked_late
+        return True
+    if not program.options.fullgraph and tensor_hooks_and_data.may_fail_after_assignment(tracer):
+        if tracer.has_assertions:
+            program.keeps_assertions = False
+        else:
+            program.assigns_data = False
+        return True
+    if tracer.has_assertions and not program.options.fullgraph and tracer.recorder.writes_before_assertion():
+        program.keeps_assertions = False  # a graph that has written to its inputs cannot be run again to raise them
+        return True
+    return False
+
+
 def finish_trace(
     program: Program,
     tracer: Tracer,
@@ -270,21 +287,14 @@ def finish_trace(
 ) -> None:
     traced = time.perf_counter()
     expected = {SymbolPlace(*at): sizes for at, sizes in growing(tracer).items()}
-    if any(kind not in program.native_rules for kind in tracer.subclasses.native):
-        # Its guards are on what the interpreted part of a rule has read. The next trace leaves the rule to the graph.
+    is_partial = any(kind not in program.native_rules for kind in tracer.subclasses.native)
+    if is_partial:
+        # Its guards are on what the interpreted part of a rule has read. If they fail already, as after a counter, it
+        # is not kept. The next trace leaves the rule to the graph.
         program.native_rules.update(tracer.subclasses.native)
-        return
-    if tracer.hooked_late is not None and tracer.hooked_late < (continuation.ends_before or sys.maxsize):
-        continuation.ends_before = tracer.hooked_late
-        return
-    if not program.options.fullgraph and tensor_hooks_and_data.may_fail_after_assignment(tracer):
-        if tracer.has_assertions:
-            program.keeps_assertions = False
-        else:
-            program.assigns_data = False
-        return
-    if tracer.has_assertions and not program.options.fullgraph and tracer.recorder.writes_before_assertion():
-        program.keeps_assertions = False  # a graph that has written to its inputs cannot be run again to raise them
+        if continuation.layout is not None:
+            return
+    if is_traced_otherwise(program, tracer, continuation):
         return
     has_symbols = tracer.symbolic_sizes is not None and bool(tracer.symbolic_sizes.symbols.hints)
     # With symbolic sizes it serves a size that differs from those before, and the next call may be the last.
@@ -301,7 +311,7 @@ def finish_trace(
         )
     except Unrebuildable as error:
         tracer.heap.guards.clear()  # no segment has them, and they hold classes that the program may drop
-        if was_raced(tracer, continuation):
+        if was_raced(tracer, continuation) or is_partial:
             return
         if program.options.fullgraph:
             unrebuildable = breaks.Break(breaks.UNREBUILDABLE, str(error), tracer.user_stack())
@@ -325,7 +335,7 @@ def finish_trace(
             raise InternalError("closing a segment", f"{type(error).__name__}: {error}") from error
         give_up(continuation, of_failure(tracer, error), cause="internal")
         return
-    if was_raced(tracer, continuation):  # while it was closed
+    if was_raced(tracer, continuation) or is_partial and segment.is_step:  # while it was closed
         return
     continuation.races = 0
     if continuation is program.entry and signal is not None:

@@ -28,7 +28,7 @@ from ...runtime.eager.cond import Branches
 from .. import breaks
 from ..engine.build_fx_graph import GRAPH_NAME
 from ..engine.interpreted_or_native import is_trusted
-from ..engine.torch_call_records import Call, Handle
+from ..engine.torch_call_records import Call, Handle, handles_in
 from ..guards.tensor_metadata import TENSOR_TYPES
 from ..interpreter.frames import MISSING
 from ..python.trace_rollback import ask_region
@@ -67,8 +67,6 @@ def cond(m: Any, args: tuple, kwargs: dict, is_bare: bool = False) -> Any:
         return m.call(select, (predicate, given["true_fn"], given["false_fn"], tuple(operands)), {})
     if m.region is not None and not isinstance(m.region, Branch):
         m.region.refuse("torch.cond")
-    if m.symbolic_sizes is not None and m.options.wants_operators and not m.options.exports:
-        m.symbolic_sizes.symbols.settle_all("torch.cond")
     truth = m.plainly(bool, predicate)
     m.answer = None
     m.region = Branch(m, predicate, truth, leaves)
@@ -116,11 +114,12 @@ class Branch(GraphRegion):
     """A call of ``torch.cond`` that is being traced."""
 
     functions = "a branch"
-    settles_numbers = True
-    """The graphs take tensors only. Their sizes may be symbolic."""
 
     def __init__(self, m: Any, predicate: torch.Tensor, truth: bool, given: list[torch.Tensor]):
         super().__init__(m, "torch.cond", drawing_from([predicate, *given]))
+        self.settles = (float,) if m.options.shows_operators else (int, float)
+        """Numbers that are constants of the graphs. Torch's operator takes integers besides tensors, whose sizes may be
+        symbolic."""
         self.predicate, self.truth = predicate, truth
         self.given = {id(value) for value in given}
         self.is_bare = False
@@ -149,10 +148,8 @@ class Branch(GraphRegion):
         leaves, spec = pytree.tree_flatten(answer)
         if not leaves or not all(type(leaf) is torch.Tensor and self.is_made_here(leaf) for leaf in leaves):
             self.refuse("a result that is no tensor it has computed")
-        known = [memory_of(value) for value in self.operands.values()] + [memory_of(leaf) for leaf in leaves]
-        if len(set(known[len(self.operands) :])) < len(leaves) or set(known[: len(self.operands)]) & set(
-            known[len(self.operands) :]
-        ):
+        given, made = set(map(memory_of, self.operands.values())), set(map(memory_of, leaves))
+        if len(made) < len(leaves) or given & made:
             self.refuse("a result that shares memory with another one or with what was given")
         return leaves, spec
 
@@ -166,6 +163,8 @@ class Branch(GraphRegion):
             self.refuse("gradients of a tensor that is not among the operands")
         if first.spec != second.spec or list(map(facts_of, first.examples)) != list(map(facts_of, second.examples)):
             self.refuse("results that differ between the two")
+        numbers = self.numbers()
+        self.operands |= {key: recorder.examples[handle.key] for key, handle in numbers.items()}
         graphs = [self.graph_of(side.calls, side.outputs) for side in (self.sides[::-1] if self.truth else self.sides)]
         for graph, name in zip(graphs, ("cond_true", "cond_false"), strict=True):
             graph.meta[GRAPH_NAME] = name
@@ -173,8 +172,9 @@ class Branch(GraphRegion):
         if self.outer is not None:
             for value in (self.predicate, *operands):
                 self.outer.reads(value)
-        branches = Branches(*graphs)
-        handles = [recorder.tensor(value) for value in (self.predicate, *operands)]
+        values = [recorder.examples[handle.key] for handle in numbers.values()]
+        branches = Branches(*[with_numbers(graph, values) for graph in graphs])
+        handles = [*(recorder.tensor(value) for value in (self.predicate, *operands)), *numbers.values()]
         made = branches(self.predicate, *operands)
         if not m.options.wants_operators:
             call = Call(branches, tuple(handles), {}, m.user_line())
@@ -183,6 +183,23 @@ class Branch(GraphRegion):
         recorder.register(made, recorder.add(call))
         m.answer = None
         return pytree.tree_unflatten(list(made), second.spec)
+
+    def numbers(self) -> dict[int, Handle]:
+        """The inputs of the graph that are numbers and that a branch reads, by id: further operands."""
+        examples = self.m.recorder.examples
+        found = [
+            handle for side in self.sides for call in side.calls for handle in handles_in((call.args, call.kwargs))
+        ]
+        return {
+            id(handle): handle
+            for handle in found
+            if handle.call is None and handle.key is not None and not isinstance(examples[handle.key], torch.Tensor)
+        }
+
+
+def with_numbers(graph: Callable, numbers: list[Any]) -> Callable:
+    """A branch for this call: its last operands are numbers."""
+    return graph if not numbers else lambda *tensors: graph(*tensors, *numbers)
 
 
 def is_plain_tree(value: Any) -> bool:

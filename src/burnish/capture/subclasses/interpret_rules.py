@@ -36,6 +36,8 @@ DEFAULT_FUNCTION = torch.Tensor.__torch_function__.__func__
 NATIVE_MODULES = ("torch._subclasses", "torch.distributed", "torch._functorch", "torch.export")
 """Modules of classes that stand for something else than their inner tensors: tensors without data, or on many
 machines."""
+MAKES_JAGGED = frozenset(("_nested_view_from_jagged", "_nested_from_padded_tensor"))
+"""Operators of torch that make jagged tensors, given one that stands for any of them."""
 
 
 # ---- calls that the recorder receives
@@ -95,6 +97,8 @@ def why_native(m: Any, func: Any, kinds: Any, args: tuple, kwargs: dict | None) 
     name = torch_call_roles.name_of(func)
     if name in torch_call_roles.READS or name in torch_call_roles.STATE:
         return "it ends the graph"
+    if name in MAKES_JAGGED:
+        return "it is one operator of torch, which makes a jagged tensor"
     if m.region is not None and not isinstance(m.region, NestedRegion):
         return "it is in a region, which may be given up"
     found = list(subclasses_in((args, kwargs or {})))

@@ -13,6 +13,8 @@ from inspect import CO_VARARGS, CO_VARKEYWORDS
 from types import FunctionType, MethodType
 from typing import Any
 
+import torch
+
 from ....concurrency.compute_once import once
 from ... import breaks
 from ...engine.interpreted_or_native import (
@@ -188,7 +190,19 @@ NEVER_INTERPRETED: dict[str, tuple[str, ...]] = {
 }
 """By module, the functions that run as plain Python with all that they call; all of them, if none is named."""
 
+
+def _jagged(m: Any, function: FunctionType, args: tuple, kwargs: dict) -> Any:
+    """Functions that make jagged tensors. The one that stands for any of them in torch's operators is made once."""
+    if function.__name__ != "_nt_view_dummy":
+        return push_ordinary(m, function, decode(function.__code__), args, kwargs)
+    with torch._C.DisableTorchFunction():
+        made = m.plainly(function)
+    return m.heap.admit(made, m.heap.sources.pin(made))
+
+
 BY_MODULE: dict[str | None, Any] = {
+    "torch.nested": _jagged,
+    "torch.nested._internal.nested_tensor": _jagged,
     **dict.fromkeys(NEVER_INTERPRETED, _files_and_profiles),
     "torch.nn.functional": _functional,
     FLEX_ATTENTION: _flex_attention,

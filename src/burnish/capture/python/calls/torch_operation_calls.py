@@ -13,7 +13,7 @@ from typing import Any
 import torch
 
 from ... import breaks
-from ...guards.tensor_metadata import TENSOR_TYPES
+from ...guards.tensor_metadata import TENSOR_TYPES, WithoutRules
 from ...interpreter.frames import MISSING
 from ...numbers import constant_tensors, graph_numbers
 from ...numbers.live_scalars import Live
@@ -159,7 +159,12 @@ def with_symbolic_sizes(m: Any, function: Any, name: str, args: tuple, kwargs: d
 def is_required_now(m: Any, given: tuple, kwargs: dict) -> bool:
     """Whether ``tensor.requires_grad_(flag)`` changes nothing, or has just been recorded."""
     tensor, flags = given[0], (*given[1:], *kwargs.values()) or (True,)
-    if type(tensor) not in TENSOR_TYPES or not m.knows(tensor) or len(flags) != 1:
+    if len(flags) != 1 or not m.knows(tensor):
+        return False
+    if type(tensor).__module__ == "torch.nested._internal.nested_tensor":
+        with WithoutRules():
+            return bool(tensor.requires_grad is flags[0])
+    if type(tensor) not in TENSOR_TYPES:
         return False
     return (
         tensor.requires_grad is flags[0] or tensor_hooks_and_data.set_requires_grad(m, tensor, flags[0]) is not MISSING

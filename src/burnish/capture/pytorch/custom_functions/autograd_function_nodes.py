@@ -56,16 +56,24 @@ def apply(m: Any, cls: type, args: tuple, kwargs: dict) -> Any:
     reads = why is not None or names.may_be_written()
     (SELF_CONTAINED.discard if reads else SELF_CONTAINED.add)(cls)
     live = [a for a in (*args, *kwargs.values()) if isinstance(a, Live)]
-    if (
-        live
-        and not kwargs
-        and m.options.runs_python
-        and all(isinstance(a, float) and not a.expression.in_graph for a in live)
-    ):
+    if live and not kwargs and cls not in SIZED_BY_NUMBER and all(may_change(m, a) for a in live):
         if reads:
             stop_after_writes(m, call.__name__)
         return call_with_numbers(m, call, args)
     return call_in_graph(m, call, args, kwargs, reads)
+
+
+def may_change(m: Any, number: Live) -> bool:
+    """Whether a number may differ in the next run of the node. Other backends run the function with the number, or
+    trace it with a symbol; ours would trace it with the integer of this call. Where sizes are symbolic, the results
+    are known for numbers that are computed from them."""
+    if number.expression.in_graph or not isinstance(number, float if m.options.runs_python else (int, float)):
+        return False
+    return not has_symbols(m) or bool(m.symbolic_sizes.symbols.takes(number))
+
+
+def has_symbols(m: Any) -> bool:
+    return m.symbolic_sizes is not None and bool(m.symbolic_sizes.symbols.is_any)
 
 
 def is_outside_object(m: Any, value: Any) -> bool:
@@ -101,7 +109,7 @@ def call_with_numbers(m: Any, call: CustomCall, args: tuple) -> Any:
         trouble = error
     else:
         call.expect(m, value)
-        call.sizes = sizes_of(value)
+        call.sizes = None if has_symbols(m) else sizes_of(value)
         try:
             m.recorder.record(call, args, {}, value, live_allowed=True)
             refuse_after_writes(m, call)
@@ -117,6 +125,7 @@ class CustomCall(OpaqueCall):
 
     def __init__(self, cls: type, why_not_traceable: str | None):
         super().__init__(cls.apply, f"apply_{cls.__name__}")
+        self.cls = cls
         self.why_not_traceable = why_not_traceable
         self.stands_alone = why_not_traceable is not None
         self.sizes: Any = None  # of the results, if numbers among the arguments change
@@ -124,6 +133,7 @@ class CustomCall(OpaqueCall):
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         made = self.checked(self.function(*args, **kwargs))
         if self.sizes is not None and sizes_of(made) != self.sizes:
+            SIZED_BY_NUMBER.add(self.cls)
             raise ResultsChanged(f"{self.__name__} returns other tensors than for another number")
         return made
 
@@ -141,6 +151,8 @@ def sizes_of(made: Any) -> Any:
     return tuple(map(sizes_of, made)) if isinstance(made, (tuple, list)) else made
 
 
+SIZED_BY_NUMBER: weakref.WeakSet = weakref.WeakSet()
+"""Functions whose results had other sizes for another number: numbers that they are given are constants."""
 SELF_CONTAINED: weakref.WeakSet = weakref.WeakSet()
 """Functions that read nothing the program may write."""
 

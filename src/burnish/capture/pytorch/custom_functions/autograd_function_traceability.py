@@ -149,8 +149,8 @@ class ClassReader:
                 if "set_materialize_grads" in code.co_names:
                     raise NotTraceable(f"{cls.__qualname__}.backward sees which of its outputs were used")
 
-    def function(self, function: Any, takes_ctx: bool = False, given: int = 0) -> None:
-        """``given``: how many positional arguments it gets at least."""
+    def function(self, function: Any, takes_ctx: bool = False, given: int = 0, owner: type | None = None) -> None:
+        """``given``: how many positional arguments it gets at least. ``owner``: the class that is its first one."""
         if (
             isinstance(function, types.FunctionType)
             and function.__globals__.get("__name__") in WRAPPERS
@@ -159,9 +159,9 @@ class ClassReader:
             function = function.__wrapped__
         if not isinstance(function, types.FunctionType):
             raise NotTraceable(f"{function!r} is no Python function")
-        if (function, self.is_backward) in self.seen:
+        if (function, self.is_backward, owner) in self.seen:
             return
-        self.seen.add((function, self.is_backward))
+        self.seen.add((function, self.is_backward, owner))
         code, defaults = function.__code__, function.__defaults__ or ()
         used = defaults[max(0, given - (code.co_argcount - len(defaults))) :]
         for default in (*used, *(function.__kwdefaults__ or {}).values()):
@@ -170,9 +170,11 @@ class ClassReader:
         if code.co_flags & (inspect.CO_GENERATOR | inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATOR):
             raise NotTraceable(f"{function.__qualname__} is a generator")
         ctx = code.co_varnames[0] if takes_ctx and code.co_argcount else None
-        self.code(code, function, ctx)
+        if owner is not None and (not code.co_argcount or code.co_varnames[0] in code.co_cellvars):
+            raise NotTraceable(f"{function.__qualname__} passes its class to a function of its own")
+        self.code(code, function, ctx, owner)
 
-    def code(self, code: types.CodeType, function: types.FunctionType, ctx: str | None) -> None:
+    def code(self, code: types.CodeType, function: types.FunctionType, ctx: str | None, owner: type | None) -> None:
         where = function.__qualname__
         instructions = list(dis.get_instructions(code))
         for at, instruction in enumerate(instructions):
@@ -195,9 +197,13 @@ class ClassReader:
                 raise NotTraceable(f"{where} looks at {argument}")
             elif name in ("LOAD_ATTR", "LOAD_METHOD", "LOAD_GLOBAL") and any(word in argument for word in DRAWS):
                 raise NotTraceable(f"{where} draws random numbers")
+            elif owner is not None and "_FAST" in name and code.co_varnames[0] in as_tuple(argument):
+                if as_tuple(argument).index(code.co_varnames[0]) + 1 < len(as_tuple(argument)) or "STORE" in name:
+                    raise NotTraceable(f"{where} uses {code.co_varnames[0]}")
+                self.value(owner, owner.__qualname__, tuple(attributes_after(instructions, at)))
         for constant in code.co_consts:
             if isinstance(constant, types.CodeType):
-                self.code(constant, function, ctx)
+                self.code(constant, function, ctx, None)
 
     def value(self, value: Any, name: str, attributes: tuple[str, ...]) -> None:
         """Check a value found under a name, with the attributes that are read from it directly."""
@@ -242,6 +248,9 @@ class ClassReader:
                 break
         else:
             return False
+        if isinstance(found, classmethod):
+            self.function(found.__func__, owner=cls)
+            return True
         if isinstance(found, staticmethod) and not is_torch_function(found):
             self.function(found.__func__, takes_ctx=True)
             return True
@@ -297,4 +306,8 @@ def last_loaded(instruction: dis.Instruction) -> Any:
     """The local variable that an instruction leaves on top of the stack."""
     if not instruction.opname.startswith("LOAD_FAST") and instruction.opname != "STORE_FAST_LOAD_FAST":
         return None
-    return instruction.argval[-1] if isinstance(instruction.argval, tuple) else instruction.argval
+    return as_tuple(instruction.argval)[-1]
+
+
+def as_tuple(names: Any) -> tuple:
+    return names if isinstance(names, tuple) else (names,)

@@ -28,7 +28,7 @@ SAMPLES = (2, 3, 4, 5)
 class IndexFunction(GraphRegion):
     """A call of such a function that is being traced, inside another region."""
 
-    settles_numbers = True
+    settles = (int, float)
 
     def __init__(
         self, m: Any, name: str, sizes: tuple[int, ...], device: torch.device, score: torch.dtype | None = None

@@ -27,6 +27,7 @@ from ...engine.build_fx_graph import GRAPH_NAME
 from ...engine.torch_call_records import Call, Handle
 from ...guards.tensor_metadata import TENSOR_TYPES
 from ...interpreter.frames import MISSING, Raised
+from ...numbers.live_scalars import settled
 from ...python.operators import guard_before_native_read
 from ...python.polyfills import torch_loop_polyfills
 from ...python.trace_rollback import CallStart
@@ -51,6 +52,7 @@ class Functions(Branch):
         place = recorder.add(Call(landing_place, (), {}, None))
         recorder.register(examples, place)
         super().__init__(m, examples[0], True, examples)
+        self.settles = (int, float)
         self.name, self.examples, self.at = name, examples, place.call
         self.operands = {id(recorder.handle_of(x)): x for x in examples}
         self.handles = [recorder.handle_of(x) for x in examples]
@@ -135,9 +137,12 @@ def stop_unrolling(m: Any, args: tuple, kwargs: dict) -> Any:
 
 def map_elements(m: Any, args: tuple, kwargs: dict) -> Any:
     function, xs, more, *_ = args[1:]
-    functions = Functions(m, "map", [*elements(m, xs), *carried(m, more, xs)])
-    answer = functions.record(function, tuple(functions.examples))
-    return perform(m, args[0], functions, (list(xs),), answer, tuple(more))
+    tensors = [x for x in more if not isinstance(x, (int, float))]
+    functions = Functions(m, "map", [*elements(m, xs), *carried(m, tensors, xs)])
+    examples = iter(functions.examples)
+    given = [settled(x) if isinstance(x, (int, float)) else next(examples) for x in (*xs, *more)]
+    answer = functions.record(function, tuple(given))
+    return perform(m, args[0], functions, (list(xs),), answer, tuple(tensors))
 
 
 OPERATORS = {"scan": scan, "while_loop": while_loop, "map_impl": map_elements}
