@@ -12,6 +12,7 @@ import burnish
 from burnish import events
 from burnish.backends.shapes_at_other_sizes import Shapes
 from burnish.codegen.llvm.functions.mkl_gemm import dtypes as dtypes_of_gemm
+from burnish.compiler import compile_symbolic_sizes
 from burnish.schedule.library.own_kernels.matmul_tiling_and_packing import shape_here
 
 from .compare_sizes import called_with, same, watching
@@ -774,3 +775,26 @@ def test_variance_of_fewer_rows_than_its_correction(tmp_path):
             for n in (24, 27, 9, 8, 7, 3, 31):
                 x = torch.randn(n, 3)
                 torch.testing.assert_close(compiled(x), spread(x), equal_nan=True)
+
+
+def test_backward_is_planned_before_a_kernel_of_forward_is_compiled(monkeypatch):
+    """Where backward has other steps for other sizes, nothing has been compiled in vain."""
+    done = []
+
+    def noting(name):
+        made = getattr(compile_symbolic_sizes, name)
+        monkeypatch.setattr(
+            compile_symbolic_sizes, name, lambda *args, **kwargs: done.append(name) or made(*args, **kwargs)
+        )
+
+    noting("compiled_at")
+    noting("make_plan")
+    noting("symbolic_kernels")
+    weight = torch.randn(16, requires_grad=True)
+    compiled = burnish.compile(lambda x: (torch.sin(x * weight) * 3).sum())
+    with watching() as seen, burnish.settings.patch(cache=False):
+        for n in (8, 9, 10):
+            compiled(torch.randn(n, 16)).backward()
+    attempts = " ".join(done).split("compiled_at")
+    assert seen.is_open and attempts[-1].split() == ["make_plan"] * 6 + ["symbolic_kernels"] * 2
+    assert not any("make_plan" in attempt.partition("symbolic_kernels")[2] for attempt in attempts)
