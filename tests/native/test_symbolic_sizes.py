@@ -2,6 +2,7 @@
 
 import re
 import warnings
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -13,6 +14,7 @@ from burnish import events
 from burnish.backends.shapes_at_other_sizes import Shapes
 from burnish.codegen.llvm.functions.mkl_gemm import dtypes as dtypes_of_gemm
 from burnish.compiler import compile_symbolic_sizes
+from burnish.schedule.fusion import horizontal_fusion
 from burnish.schedule.library.own_kernels.matmul_tiling_and_packing import shape_here
 
 from .compare_sizes import called_with, same, watching
@@ -798,3 +800,29 @@ def test_backward_is_planned_before_a_kernel_of_forward_is_compiled(monkeypatch)
     attempts = " ".join(done).split("compiled_at")
     assert seen.is_open and attempts[-1].split() == ["make_plan"] * 6 + ["symbolic_kernels"] * 2
     assert not any("make_plan" in attempt.partition("symbolic_kernels")[2] for attempt in attempts)
+
+
+@pytest.mark.parametrize("limit", [150, 225, 300, 2000])
+def test_kernels_share_a_launch_at_all_sizes_or_at_none(monkeypatch, limit):
+    """Whether two kernels are little work is decided at the first size: a limit between the sizes changes no steps."""
+    failed = []
+    plans_of = compile_symbolic_sizes.plans_of
+
+    def noting(*args):
+        try:
+            return plans_of(*args)
+        except compile_symbolic_sizes.StructureDiffers as why:
+            failed.append(str(why))
+            raise
+
+    def fn(x):
+        return torch.sin(x), torch.cos(x[:, :8]) * 2
+
+    monkeypatch.setattr(compile_symbolic_sizes, "plans_of", noting)
+    monkeypatch.setattr(horizontal_fusion, "target_of", lambda device: SimpleNamespace(most_together=limit))
+    compiled = burnish.compile(fn)
+    with watching() as seen, burnish.settings.patch(cache=False):
+        for n in (8, 9, 10, 33):
+            x = torch.randn(n, 16)
+            same(compiled(x), fn(x))
+    assert seen.is_open and not failed

@@ -319,8 +319,9 @@ def is_same_argument(a: Any, b: Any) -> bool:
 def plans_of(graphs: Sequence[Graph], space: Space) -> list[Plan]:
     """The plan at each point. All have the same steps, or the first one that differs ends the attempt."""
     plans: list[Plan] = []
+    merged: list[bool] = []
     for graph in fuel.same_for_each(split_symbolic_reductions(graphs, space)):
-        plans.append(make_plan(graph, is_symbolic=True))
+        plans.append(make_plan(graph, is_symbolic=True, merged=merged))
         if list(map(type, plans[-1].steps)) != list(map(type, plans[0].steps)):
             raise StructureDiffers("the plan has other steps for other sizes")
     return plans
