@@ -2,6 +2,7 @@
 
 import re
 import warnings
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -12,6 +13,8 @@ import burnish
 from burnish import events
 from burnish.backends.shapes_at_other_sizes import Shapes
 from burnish.codegen.llvm.functions.mkl_gemm import dtypes as dtypes_of_gemm
+from burnish.compiler import compile_symbolic_sizes
+from burnish.schedule.fusion import horizontal_fusion
 from burnish.schedule.library.own_kernels.matmul_tiling_and_packing import shape_here
 
 from .compare_sizes import called_with, same, watching
@@ -774,3 +777,52 @@ def test_variance_of_fewer_rows_than_its_correction(tmp_path):
             for n in (24, 27, 9, 8, 7, 3, 31):
                 x = torch.randn(n, 3)
                 torch.testing.assert_close(compiled(x), spread(x), equal_nan=True)
+
+
+def test_backward_is_planned_before_a_kernel_of_forward_is_compiled(monkeypatch):
+    """Where backward has other steps for other sizes, nothing has been compiled in vain."""
+    done = []
+
+    def noting(name):
+        made = getattr(compile_symbolic_sizes, name)
+        monkeypatch.setattr(
+            compile_symbolic_sizes, name, lambda *args, **kwargs: done.append(name) or made(*args, **kwargs)
+        )
+
+    noting("compiled_at")
+    noting("make_plan")
+    noting("symbolic_kernels")
+    weight = torch.randn(16, requires_grad=True)
+    compiled = burnish.compile(lambda x: (torch.sin(x * weight) * 3).sum())
+    with watching() as seen, burnish.settings.patch(cache=False):
+        for n in (8, 9, 10):
+            compiled(torch.randn(n, 16)).backward()
+    attempts = " ".join(done).split("compiled_at")
+    assert seen.is_open and attempts[-1].split() == ["make_plan"] * 6 + ["symbolic_kernels"] * 2
+    assert not any("make_plan" in attempt.partition("symbolic_kernels")[2] for attempt in attempts)
+
+
+@pytest.mark.parametrize("limit", [150, 225, 300, 2000])
+def test_kernels_share_a_launch_at_all_sizes_or_at_none(monkeypatch, limit):
+    """Whether two kernels are little work is decided at the first size: a limit between the sizes changes no steps."""
+    failed = []
+    plans_of = compile_symbolic_sizes.plans_of
+
+    def noting(*args):
+        try:
+            return plans_of(*args)
+        except compile_symbolic_sizes.StructureDiffers as why:
+            failed.append(str(why))
+            raise
+
+    def fn(x):
+        return torch.sin(x), torch.cos(x[:, :8]) * 2
+
+    monkeypatch.setattr(compile_symbolic_sizes, "plans_of", noting)
+    monkeypatch.setattr(horizontal_fusion, "target_of", lambda device: SimpleNamespace(most_together=limit))
+    compiled = burnish.compile(fn)
+    with watching() as seen, burnish.settings.patch(cache=False):
+        for n in (8, 9, 10, 33):
+            x = torch.randn(n, 16)
+            same(compiled(x), fn(x))
+    assert seen.is_open and not failed

@@ -194,9 +194,10 @@ def parts_of(
     if any((part is None) != (parts[0] is None) for part in parts):
         raise StructureDiffers("other parts of the graph are made once for other sizes")
     if parts[0] is None:
-        return SymbolicPlain(build_driver(graphs, constants, space, numbers, while_waiting))
+        return SymbolicPlain(build_driver(plans_of(graphs, space), constants, space, numbers, while_waiting))
     prologue = parts[0][0]
-    main = build_driver([part[1] for part in parts if part is not None], constants, space, numbers, while_waiting)
+    plans = plans_of([part[1] for part in parts if part is not None], space)
+    main = build_driver(plans, constants, space, numbers, while_waiting)
     once = write_driver(plan_of_calls(prologue), [], constants)
     read = {value for node in prologue.nodes for value in node.operands}
     return SymbolicFrozen(
@@ -227,16 +228,17 @@ def differentiable(
         ),
         strict=True,
     )
+    planned = [plans_of(graphs, space) for graphs in zip(*parts, strict=True)]  # all, before any kernel is compiled
     forward, *backwards = (
         build_driver(
-            graphs,
-            dict(enumerate(values, len(graphs[0].inputs) - len(values))),
+            plans,
+            dict(enumerate(values, len(plans[0].graph.inputs) - len(values))),
             space,
             numbers,
             while_waiting,
             number > 0,
         )
-        for number, graphs in enumerate(zip(*parts, strict=True))
+        for number, plans in enumerate(planned)
     )
     layout = fitted(layouts, space)
     return (
@@ -314,18 +316,25 @@ def is_same_argument(a: Any, b: Any) -> bool:
     return print_argument(a) == print_argument(b)
 
 
+def plans_of(graphs: Sequence[Graph], space: Space) -> list[Plan]:
+    """The plan at each point. All have the same steps, or the first one that differs ends the attempt."""
+    plans: list[Plan] = []
+    merged: list[bool] = []
+    for graph in fuel.same_for_each(split_symbolic_reductions(graphs, space)):
+        plans.append(make_plan(graph, is_symbolic=True, merged=merged))
+        if list(map(type, plans[-1].steps)) != list(map(type, plans[0].steps)):
+            raise StructureDiffers("the plan has other steps for other sizes")
+    return plans
+
+
 def build_driver(
-    graphs: Sequence[Graph],
+    plans: Sequence[Plan],
     constants: Mapping[int, torch.Tensor],
     space: Space,
     numbers: Numbers,
     while_waiting: Callback,
     takes_list: bool = False,
 ) -> UnboundSymbolicDriver:
-    divided = split_symbolic_reductions(graphs, space)
-    plans = [make_plan(graph, is_symbolic=True) for graph in fuel.same_for_each(divided)]
-    if len({tuple(map(type, plan.steps)) for plan in plans}) > 1:
-        raise StructureDiffers("the plan has other steps for other sizes")
     slots = share_slots(plans, space)
     kernels = symbolic_kernels(plans, space, while_waiting)
     examples = [
@@ -336,7 +345,7 @@ def build_driver(
     given = (
         []
         if takes_list
-        else [[value for k, value in enumerate(graph.inputs) if k not in constants] for graph in graphs]
+        else [[value for k, value in enumerate(plan.graph.inputs) if k not in constants] for plan in plans]
     )
     draft = symbolic_draft(examples, slots, space, given, numbers)
     return replace(draft, conditions=conditions_of([plan.noted for plan in plans], space))

@@ -56,8 +56,10 @@ def make_plan(
     frees_arena: bool = False,
     is_training_step: bool = False,
     donated: Sequence[int] = (),
+    merged: list[bool] | None = None,
 ) -> Plan:
     """`is_symbolic`: the graph has symbolic sizes; the plan is one of several, and their memory is planned together.
+    `merged`: what the first of them decides about pairs of kernels by their sizes, for the others.
     `frees_arena`: much other memory is needed between two runs, so a large arena is allocated per run.
     `is_training_step`: the graph is a whole training step, forward and then backward. `donated`: positions of
     inputs whose memory kernels may use for results, as nothing else refers to it."""
@@ -70,7 +72,7 @@ def make_plan(
     fusion = fuse_loops(graph, classes, memory_peak(graph) if is_training_step else 0)
     with noting() if is_symbolic else contextlib.nullcontext([]) as noted:
         steps = steps_of(graph, classes, fusion, donated)
-    steps, apart = fuse_horizontally(steps, lambda step: isinstance(step, MakeView))
+    steps, apart = fuse_horizontally(steps, lambda step: isinstance(step, MakeView), merged)
     calls = [step.node if isinstance(step, Call) else None for step in steps]
     checked = last_that_may_fail(calls)
     steps, placed = store_in_place(graph, steps, [touched(step) for step in steps], checked)

@@ -381,12 +381,12 @@ class Recorder(TorchFunctionMode):
         """Whether any recorded call from ``position`` on writes to a tensor, ``or_python`` that may."""
         return any(
             torch_call_roles.writes(call.target, call.kwargs) or or_python and torch_call_roles.is_python(call.target)
-            for call in self.calls[position:]
+            for call in reversed(self.calls[position:])  # an optimizer asks after each of many writes
         )
 
     def may_change_after(self, position: int) -> bool:
         """The same, where functions of ours count as well."""
-        return any(torch_call_roles.may_write(call.target, call.kwargs) for call in self.calls[position:])
+        return any(torch_call_roles.may_write(call.target, call.kwargs) for call in reversed(self.calls[position:]))
 
     def changes_before(self, position: int) -> bool:
         return any(torch_call_roles.writes(call.target, call.kwargs) for call in self.calls[:position])

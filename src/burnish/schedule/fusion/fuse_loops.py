@@ -81,6 +81,8 @@ class Fuser:
         self.early = set(graph.nodes[:turn])
         self.fusion = Fusion([], {})
         self.readers: dict[Value, list[Unit]] = {}
+        self.needed = 0
+        """Bits of the units that any other depends on."""
         self.last_draw: Unit | None = None
         self.stored_late = False
 
@@ -132,6 +134,9 @@ class Fuser:
         if not added & ~unit.needs:
             return  # units that depend on this one have these dependencies already
         unit.needs |= added
+        self.needed |= added
+        if not self.needed >> unit.number & 1:
+            return
         for other in self.fusion.units:
             if other.needs >> unit.number & 1:
                 other.needs |= added

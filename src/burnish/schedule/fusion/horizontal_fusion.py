@@ -32,15 +32,20 @@ FEW_ELEMENTS = 16
 """A kernel of so few elements, such as a step counter, costs only its launch and is merged with any other."""
 
 
-def why_not_together(first: Launch, second: Launch) -> str | None:
+def is_little_work(first: Launch, second: Launch) -> bool:
+    """Whether a launch matters beside the work of the two kernels."""
+    sizes = [sum(math.prod(loop.extents) for loop in launch.kernel.loops) for launch in (first, second)]
+    target = target_of(first.device)
+    return target is None or sum(sizes) <= target.most_together or min(sizes) <= FEW_ELEMENTS
+
+
+def why_not_together(first: Launch, second: Launch, is_little: bool) -> str | None:
     """Why two independent kernels are not merged."""
     if first.device != second.device:
         return "they are on different devices"
     if len(first.kernel.loops) + len(second.kernel.loops) > MOST_LOOPS:
         return f"there would be more than {MOST_LOOPS} loops"
-    sizes = [sum(math.prod(loop.extents) for loop in launch.kernel.loops) for launch in (first, second)]
-    target = target_of(first.device)
-    if target is not None and sum(sizes) > target.most_together and min(sizes) > FEW_ELEMENTS:
+    if not is_little:
         return "a start is nothing beside their work"
     if not fuel.allows(
         "fuse_horizontally",
@@ -82,11 +87,16 @@ def renumbered(loop: Loop, numbers: list[int]) -> Loop:
     return replace(loop, stages=mapped_stages(loop.stages, rebuilt, access))
 
 
-def fuse_horizontally(steps: Sequence[Any], waits: Callable[[Any], bool]) -> tuple[list[Any], list[str]]:
+def fuse_horizontally(
+    steps: Sequence[Any], waits: Callable[[Any], bool], decided: list[bool] | None = None
+) -> tuple[list[Any], list[str]]:
     """The steps with neighbouring kernels merged where allowed, and the reasons where not.
 
     A library call between two kernels keeps its place. A step that `waits` may also run later: it only names memory.
+    `decided` is for plans of one graph at several sizes. The first plan appends for each pair whether it is little
+    work, and the others do the same: with their own sizes, some would have other steps.
     """
+    known = iter([*(decided or ())])
     found: list[Any] = []
     refusals: list[str] = []
     last: int | None = None
@@ -94,7 +104,12 @@ def fuse_horizontally(steps: Sequence[Any], waits: Callable[[Any], bool]) -> tup
         if isinstance(step, Launch):
             before = None if last is None else found[last]
             if before is not None and not needs(before, step):
-                why = why_not_together(before, step)
+                is_little = next(known, None)
+                if is_little is None:
+                    is_little = is_little_work(before, step)
+                    if decided is not None:
+                        decided.append(is_little)
+                why = why_not_together(before, step, is_little)
                 if why is None:
                     found[last] = together(before, step)  # type: ignore[index]
                     continue

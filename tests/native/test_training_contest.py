@@ -1,0 +1,68 @@
+"""The contest in training, under a clock that only the players move."""
+
+import pytest
+import torch
+
+from burnish.runtime.contest.training_contest import CLEAR, FEW, ROUNDS, WARM_CALLS, TrainingContest
+
+
+class Match:
+    def __init__(self, compiled, eager):
+        self.time, self.ran = 0.0, []
+        self.seconds = {"compiled": compiled, "eager": eager}
+        self.contest = TrainingContest(
+            self.player("compiled"), self.player("eager"), "a graph", clock=lambda: self.time
+        )
+
+    def spend(self, name, call):
+        seconds = self.seconds[name]
+        self.time += (seconds(call) if callable(seconds) else seconds) / 2
+
+    def player(self, name):
+        def play(x):
+            call = len(self.ran)
+            self.ran.append(name)
+            self.spend(name, call)
+            out = x * 2
+            out.grad_fn.register_hook(lambda *_: self.spend(name, call))
+            return (out,)
+
+        return play
+
+    def play(self, calls=WARM_CALLS + 2 * ROUNDS + 6):
+        for _ in range(calls):
+            x = torch.ones(2, requires_grad=True)
+            self.contest(x)[0].sum().backward()
+        return self
+
+    @property
+    def kept(self):
+        assert len(set(self.ran[-3:])) == 1 and self.contest.decided is not None
+        return self.ran[-1]
+
+
+@pytest.mark.parametrize(
+    "compiled,eager,kept,eagers",
+    [
+        (1.0, 2.0, "compiled", FEW),
+        (1.0, CLEAR + 0.1, "compiled", FEW),
+        (1.0, 1.1, "compiled", ROUNDS),
+        (1.02, 1.0, "compiled", ROUNDS),
+    ],
+)
+def test_eager_gets_fewer_calls_where_compiled_code_is_clearly_faster(compiled, eager, kept, eagers):
+    match = Match(compiled, eager).play()
+    assert match.kept == kept and match.ran.count("eager") == eagers
+
+
+@pytest.mark.parametrize("compiled", [1.1, 3.0])
+def test_eager_needs_all_rounds_to_win(compiled):
+    match = Match(compiled, 1.0).play()
+    assert match.kept == "eager" and match.ran[: WARM_CALLS + 2 * ROUNDS].count("eager") == ROUNDS
+
+
+@pytest.mark.parametrize("disturbed", range(WARM_CALLS + 2 * ROUNDS))
+@pytest.mark.parametrize("compiled,eager,kept", [(1.0, 1.15, "compiled"), (1.15, 1.0, "eager"), (1.0, 3.0, "compiled")])
+def test_one_disturbed_call_changes_nothing(disturbed, compiled, eager, kept):
+    match = Match(lambda n: compiled * (50 if n == disturbed else 1), lambda n: eager * (50 if n == disturbed else 1))
+    assert match.play().kept == kept
