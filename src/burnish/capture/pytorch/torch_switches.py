@@ -17,7 +17,7 @@ from torch.autograd import forward_ad
 
 from ...runtime.eager import setting_change_nodes
 from .. import breaks
-from ..interpreter.frames import MISSING, PUSHED
+from ..interpreter.frames import PUSHED
 from ..numbers.live_scalars import Expression, settled
 from ..python.calls import torch_operation_calls
 from ..python.operators import guard_before_native_read
@@ -141,10 +141,10 @@ def ask(m: Any, function: Any, args: tuple) -> Any:
 
 
 def change_setting(m: Any, function: Any, args: tuple, kwargs: dict) -> Any:
-    """A change of a global setting: a node that runs at its place. A backend of others may run it while it compiles,
-    as it does under `torch.compile`, so it gets the choice of a kernel for attention only if the alternative is an
-    error."""
-    is_shown = m.options.shows_operators and m.options.fullgraph and function.__name__.startswith("_set_sdp_")
+    """A change of a global setting: a node that runs at its place. Backends of others get the choice of kernels for
+    attention. A compiler may run it only while it traces, so it is an effect, too: after the graph, the settings are
+    those that the program has left."""
+    is_shown = m.options.shows_operators and function.__name__.startswith("_set_sdp_")
     if m.region is not None or not (m.options.runs_python or is_shown):
         m.stop(breaks.GLOBAL_SWITCH, f"torch's {function.__name__} changes a global setting")
     for value in (*args, *kwargs.values()):
@@ -154,37 +154,16 @@ def change_setting(m: Any, function: Any, args: tuple, kwargs: dict) -> Any:
     args = tuple(map(guard_before_native_read.settled, args))
     kwargs = {name: guard_before_native_read.settled(value) for name, value in kwargs.items()}
     value = m.plainly(function, *args, **kwargs)
-    call = m.recorder.new_call(
-        function if is_shown else setting_change_nodes.ChangeSetting(function), args, m.user_line()
-    )
+    target = function if is_shown else setting_change_nodes.ChangeSetting(function)
+    call = m.recorder.new_call(target, args, m.user_line())
     call.kwargs.update(kwargs)
     m.recorder.calls.append(call)
+    if is_shown:
+        m.effects.append(Effect.of(m, function, args, kwargs))
     return value if value is None else m.heap.admit(value, m.heap.sources.pin(value))
 
 
-def choose_kernels(m: Any, args: tuple, kwargs: dict) -> Any:
-    """``torch.nn.attention._sdpa_kernel``, by which ``sdpa_kernel`` sets and resets the kernels of attention. Backends
-    of others get the call, as from `torch.compile`. A compiler may run it only while it traces, so it is an effect,
-    too: after the graph, the settings are those that the program has left."""
-    if not m.options.shows_operators or m.region is not None or set(kwargs) - {"set_priority"}:
-        return MISSING
-    for value in (*args, *kwargs.values()):
-        guard_before_native_read.settle_all(m, value)
-        m.heap.expose(value)
-    if m.settings_at_start is None:
-        m.settings_at_start = setting_change_nodes.values()
-    m.plainly(CHOOSE_KERNELS, *args, **kwargs)
-    args = tuple(list(part) if isinstance(part, list) else part for part in args)
-    call = m.recorder.new_call(CHOOSE_KERNELS, args, m.user_line())
-    call.kwargs.update(kwargs)
-    m.recorder.calls.append(call)
-    m.effects.append(Effect.of(m, CHOOSE_KERNELS, args, kwargs))
-    return None
-
-
-CHOOSE_KERNELS = torch.nn.attention._sdpa_kernel
-
-HANDLERS: dict[Any, Callable] = {CHOOSE_KERNELS: choose_kernels} | {
+HANDLERS: dict[Any, Callable] = {
     function: functools.partial(lambda function, m, args, kwargs: change_setting(m, function, args, kwargs), function)
     for function in setting_change_nodes.FUNCTIONS
 }
