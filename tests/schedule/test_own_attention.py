@@ -1,5 +1,6 @@
 """Attention by own kernels: sizes around those of tiles and vectors, and threads."""
 
+import copy
 import sys
 
 import pytest
@@ -217,6 +218,20 @@ def test_it_is_used_in_compiled_inference_and_training_keeps_torchs(own_attentio
         model(x).sum().backward()
         for a, p in zip(mine, model.parameters(), strict=True):
             torch.testing.assert_close(a, p.grad)
+
+
+@pytest.mark.skipif(
+    torch.bfloat16 not in matmul_tiling_and_packing.dtypes_of_tiles(), reason="does not multiply pairs of bf16"
+)
+@pytest.mark.parametrize("rows", [1, 21, 40])
+def test_it_is_used_in_bf16_with_at_most_twice_eagers_error(own_attention_only, rows):
+    model, x = Block().bfloat16(), torch.randn(2, rows, 24).bfloat16()
+    with burnish.settings.patch(never_slower=False), recorded("loops", datum="text") as seen, torch.no_grad():
+        mine, eager = burnish.compile(model)(x), model(x)
+        exact = copy.deepcopy(model).double()(x.double())
+    assert any("run <own>" in text for text in seen), seen
+    error, allowed = ((y.double() - exact).norm() for y in (mine, eager))
+    assert error <= 2 * allowed and mine.dtype is torch.bfloat16 and mine.stride() == eager.stride()
 
 
 def repeated(x, times):

@@ -210,6 +210,24 @@ def test_convolution_in_bf16_is_right(name):
 
 
 @needs_pairs
+def test_other_tiles_of_bf16_are_right():
+    check_tilings(halved(linear(64, 48, 70)))
+    check_tilings(halved(CONVOLUTIONS["3 by 3"]))
+
+
+@needs_pairs
+def test_pairs_need_no_alignment():
+    """x, the weight and the residual may begin at any number."""
+    spec = halved(with_residual(linear(9, 40, 20)))
+    inputs = make_inputs(spec)
+    moved = {name: torch.cat([x.new_zeros(1), x.flatten()])[1:].view(x.shape) for name, x in inputs.items()}
+    candidate = own_candidate(spec)
+    own, want = (candidate.run(*bind(candidate, given)) for given in (moved, inputs))
+    assert moved["x"].data_ptr() % 4 == 2 and moved["weight"].storage_offset() == 1
+    assert torch.equal(own, want)
+
+
+@needs_pairs
 @pytest.mark.parametrize("name", [name for name, spec in CONVOLUTIONS.items() if not can_be_halved(spec)])
 def test_odd_or_scattered_channels_of_bf16_have_no_pairs(name):
     assert why_not_convolution(halved(CONVOLUTIONS[name])) in (
