@@ -194,6 +194,15 @@ def test_measurements_are_read_back(tmp_path):
         assert set(choose(spec, seconds=0.001, memory=first).measured) >= {"addmm", "onednn"}
 
 
+def test_measurements_of_another_version_are_not_read(tmp_path, monkeypatch):
+    """It may have had other candidates: a new one would never be measured beside remembered ones."""
+    with settings.patch(cache=True, cache_dir=tmp_path):
+        memory.shelf.put("a product", "addmm=1")
+        assert memory.shelf.get("a product") == "addmm=1"
+        monkeypatch.setattr(compile_graph, "compiler_identity", lambda: "burnish of another day")
+        assert memory.shelf.get("a product") is None
+
+
 def test_the_command_says_how_much_there_is_and_deletes_it(tmp_path, capsys):
     with settings.patch(cache=True, cache_dir=tmp_path / "cache"):
         disk_cache.disk_cache().put("kind", "key", bytes(1_000_000))

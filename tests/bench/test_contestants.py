@@ -1,6 +1,7 @@
 """Names of contestants, and the benchmarks that each one does not take part in."""
 
 import pytest
+import torch
 from bench.contestants import UnknownContestant, contestant_of
 
 
@@ -38,3 +39,15 @@ def test_unknown_names_are_refused_with_the_known_ones(name, message):
 def test_contestants_that_cannot_train_say_so(name, reason):
     assert contestant_of(name).why_not("inference") is None
     assert contestant_of(name).why_not("train") == reason
+
+
+def test_openvino_gets_the_float32_model_of_one_in_bfloat16(monkeypatch):
+    exported = []
+    monkeypatch.setattr("bench.exported.export", lambda fn, args, kwargs, path: exported.append((fn, args)))
+    monkeypatch.setattr("bench.exported.OpenVino.load", lambda self, path: self.precision)
+    model, x = torch.nn.Linear(3, 2).bfloat16(), torch.randn(4, 3).bfloat16()
+    assert contestant_of("openvino").compile(model, (x, 1), {}) == "bf16"
+    (fn, (given, number)), *_ = exported
+    assert given.dtype is torch.float32 and torch.equal(given, x.float()) and number == 1
+    assert torch.equal(fn.weight, model.weight.float()) and model.weight.dtype is torch.bfloat16
+    assert contestant_of("openvino").compile(model.float(), (x.float(),), {}) == "f32"

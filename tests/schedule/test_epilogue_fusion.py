@@ -1,5 +1,7 @@
 """Epilogues of products are computed by own kernels if the intermediate has no other reader."""
 
+import copy
+
 import pytest
 import torch
 from torch import nn
@@ -176,3 +178,37 @@ def test_changed_weight_is_seen():
         model.second.weight.mul_(2)
         model.first.bias.data += 1
         torch.testing.assert_close(compiled(x), model(x), rtol=1e-5, atol=1e-5)
+
+
+class Mlp(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.inner, self.outer = nn.Linear(24, 70), nn.Linear(70, 24)
+
+    def forward(self, x):
+        return x + self.outer(nn.functional.gelu(self.inner(x)))
+
+
+@pytest.mark.skipif(
+    torch.bfloat16 not in matmul_tiling_and_packing.dtypes_of_tiles(), reason="does not multiply pairs of bf16"
+)
+@pytest.mark.parametrize("build", [Mlp, lambda: Block(True), lambda: Block(False, inplace=True)])
+def test_epilogues_in_bf16_are_in_the_call_and_round_as_eager_does(build):
+    torch.manual_seed(0)
+    model = build().bfloat16().eval()
+    x = torch.randn(2, 5, 24) if build is Mlp else torch.randn(2, 8, 9, 11).to(memory_format=torch.channels_last)
+    x = x.bfloat16()
+    with recorded("loops", datum="text") as seen, torch.no_grad(), patch(never_slower=False, on_error="raise"):
+        compiled = burnish.compile(model)
+        for _ in range(3):
+            mine, eager = compiled(x.clone()), model(x.clone())
+        exact = copy.deepcopy(model).double()(x.double())
+        assert mine.dtype is torch.bfloat16 and mine.stride() == eager.stride()
+        error, allowed = ((y.double() - exact).norm() for y in (mine, eager))
+        assert error <= 2 * allowed
+        # New weights are noticed, although the old ones are packed.
+        next(model.parameters()).mul_(2)
+        mine, eager = compiled(x.clone()), model(x.clone())
+        assert (mine.double() - eager.double()).norm() <= 2 * allowed * 2
+    text = "\n".join(seen)
+    assert "run <own packed>" in text and "kernel" not in text, text

@@ -1,5 +1,6 @@
 """Attention by own kernels: sizes around those of tiles and vectors, and threads."""
 
+import copy
 import sys
 
 import pytest
@@ -27,6 +28,26 @@ def seed():
     torch.manual_seed(0)
 
 
+FLOATS = [
+    torch.float32,
+    pytest.param(
+        torch.bfloat16,
+        marks=pytest.mark.skipif(
+            torch.bfloat16 not in matmul_tiling_and_packing.dtypes_of_tiles(), reason="does not multiply pairs of bf16"
+        ),
+    ),
+]
+
+
+@pytest.fixture(params=FLOATS, ids=str)
+def dtype(request):
+    """Of heads."""
+    before = torch.get_default_dtype()
+    torch.set_default_dtype(request.param)
+    yield request.param
+    torch.set_default_dtype(before)
+
+
 def heads(batch, count, rows, size):
     return torch.randn(batch, rows, count, size).transpose(1, 2)
 
@@ -35,7 +56,7 @@ def own_result(q, k, v, mask=None, is_causal=False):
     tensors = [q, k, v, *([mask] if mask is not None else [])]
     types = [TensorType.of(x) for x in tensors]
     spec = AttentionSpec(*types[:3], types[3] if mask is not None else None, is_causal)
-    output = TensorType.contiguous(spec.output_shape, torch.float32)
+    output = TensorType.contiguous(spec.output_shape, q.dtype)
     candidate = own_attention(spec, output)
     assert candidate is not None, why_not_attention(spec, output)
     return candidate.run(*tensors)
@@ -45,40 +66,44 @@ def check(q, k, v, is_causal=False):
     mine = own_result(q, k, v, is_causal=is_causal)
     eager, exact = (
         scaled_dot_product_attention(*(x.to(dtype) for x in (q, k, v)), is_causal=is_causal)
-        for dtype in (torch.float32, torch.float64)
+        for dtype in (q.dtype, torch.float64)
     )
-    error, allowed = (mine - exact).norm(), (eager - exact).norm()
+    error, allowed = (mine.double() - exact).norm(), (eager.double() - exact).norm()
+    if q.dtype is torch.bfloat16:  # eager's may be smaller than that of rounding by luck
+        allowed = max(allowed, (exact.bfloat16().double() - exact).norm())
     assert error <= 2 * allowed + 1e-8 * exact.norm(), (error / exact.norm(), allowed / exact.norm())
 
 
 @pytest.mark.parametrize("is_causal", [False, True])
 @pytest.mark.parametrize("queries", [1, 6, 7, 8, 13, 14, 15, 29])
 @pytest.mark.parametrize("keys", [1, 15, 16, 17, 31, 33, 64])
-def test_rows_and_keys_around_the_size_of_a_tile(queries, keys, is_causal):
+def test_rows_and_keys_around_the_size_of_a_tile(dtype, queries, keys, is_causal):
     check(heads(4, 8, queries, 16), heads(4, 8, keys, 16), heads(4, 8, keys, 16), is_causal=is_causal)
 
 
 @pytest.mark.parametrize("depth", [1, 3, 15, 17, 40, 300])
 @pytest.mark.parametrize("columns", [1, 15, 16, 17, 31, 32, 33, 50])
-def test_sizes_of_heads_around_the_size_of_a_vector(depth, columns):
+def test_sizes_of_heads_around_the_size_of_a_vector(dtype, depth, columns):
+    if dtype is torch.bfloat16:
+        depth += depth % 2
     # Of very small matrices eager sums in another order, which rounds less.
     check(heads(2, 2, 33, depth), heads(2, 2, 70, depth), heads(2, 2, 70, columns))
 
 
 @pytest.mark.parametrize("is_causal", [False, True])
-def test_sums_over_many_keys_are_made_in_blocks(is_causal):
+def test_sums_over_many_keys_are_made_in_blocks(dtype, is_causal):
     check(heads(1, 1, 70, 8), heads(1, 1, 1100, 8), heads(1, 1, 1100, 8), is_causal=is_causal)
     check(heads(1, 2, 600, 8), heads(1, 2, 600, 8), heads(1, 2, 600, 8), is_causal=is_causal)
 
 
 @pytest.mark.parametrize("special", [torch.nan, torch.inf, -torch.inf, 1e30])
-def test_special_scores_are_as_in_eager(special):
+def test_special_scores_are_as_in_eager(dtype, special):
     q, k, v = heads(1, 1, 5, 4).abs(), heads(1, 1, 19, 4).abs(), heads(1, 1, 19, 4)
     k[0, 0, 17, 2] = special
     torch.testing.assert_close(own_result(q, k, v), scaled_dot_product_attention(q, k, v), equal_nan=True)
 
 
-def test_masked_elements_are_not_read():
+def test_masked_elements_are_not_read(dtype):
     """A mask may end at the end of its memory, and masked scores may be NaN."""
     q, k, v = heads(1, 2, 5, 8), heads(1, 2, 19, 8), heads(1, 2, 19, 8)
     mask = torch.zeros(1, 1, 5, 19)
@@ -88,7 +113,7 @@ def test_masked_elements_are_not_read():
 
 
 @pytest.mark.parametrize("batch, count", [(1, 1), (1, 3), (2, 8)])
-def test_threads_share_the_heads(batch, count):
+def test_threads_share_the_heads(dtype, batch, count):
     q, k, v = heads(batch, count, 130, 32), heads(batch, count, 130, 32), heads(batch, count, 130, 32)
     results = []
     for threads in (1, 2, 3):
@@ -110,15 +135,39 @@ def test_more_threads_than_there_were_at_first_get_regions_too():
 
 
 @pytest.mark.parametrize("batch, count, shared_by", [(1, 6, 6), (1, 6, 2), (3, 4, 2)])
-def test_heads_that_share_their_keys(batch, count, shared_by):
+def test_heads_that_share_their_keys(dtype, batch, count, shared_by):
     q, k, v = heads(batch, count, 40, 16), *(heads(batch, count // shared_by, 33, 16) for _ in range(2))
     spec = AttentionSpec(*(TensorType.of(x) for x in (q, k, v)), enable_gqa=True)
     for threads in (1, 3):
         torch.set_num_threads(threads)
-        candidate = own_attention(spec, TensorType.contiguous(spec.output_shape, torch.float32))
+        candidate = own_attention(spec, TensorType.contiguous(spec.output_shape, dtype))
         repeated = (x.repeat_interleave(shared_by, 1) for x in (k, v))
         assert torch.equal(candidate.run(q, k, v), own_result(q, *repeated))
     torch.set_num_threads(1)
+
+
+def test_keys_after_the_last_one_are_not_read(dtype):
+    """Of an odd number of keys the last one has no neighbour: the memory after it may hold anything."""
+    k, v = (torch.full((1, 1, 8, 6), torch.nan) for _ in range(2))
+    k[:, :, :5], v[:, :, :5] = torch.randn(2, 1, 1, 5, 6)
+    check(heads(1, 1, 3, 6), k[:, :, :5], v[:, :, :5])
+
+
+def test_equal_values_are_the_result(dtype):
+    """The weights of a query are divided by the sum of what is multiplied with the values, also after rounding."""
+    v = torch.full((1, 2, 50, 16), 3.140625)
+    assert own_result(heads(1, 2, 20, 16), heads(1, 2, 50, 16), v).sub(v[:, :, :20]).abs().max() <= 2**-20
+
+
+@pytest.mark.parametrize("mixed", ["mask", "output"])
+def test_other_dtypes_are_refused(mixed):
+    q = TensorType.of(heads(1, 1, 4, 4).bfloat16())
+    mask = TensorType.contiguous((1, 1, 4, 4), torch.float32) if mixed == "mask" else None
+    output = TensorType.contiguous(q.shape, torch.bfloat16 if mixed == "mask" else torch.float32)
+    assert why_not_attention(AttentionSpec(q, q, q, mask), output) == "the kernels compute in another dtype"
+    odd = TensorType.of(heads(1, 1, 4, 3).bfloat16())
+    why = why_not_attention(AttentionSpec(odd, odd, odd), odd)
+    assert why in ("an odd number of bf16 has no pairs", "the kernels compute in another dtype")
 
 
 def test_heads_that_cannot_be_shared_equally_are_refused():
@@ -169,6 +218,20 @@ def test_it_is_used_in_compiled_inference_and_training_keeps_torchs(own_attentio
         model(x).sum().backward()
         for a, p in zip(mine, model.parameters(), strict=True):
             torch.testing.assert_close(a, p.grad)
+
+
+@pytest.mark.skipif(
+    torch.bfloat16 not in matmul_tiling_and_packing.dtypes_of_tiles(), reason="does not multiply pairs of bf16"
+)
+@pytest.mark.parametrize("rows", [1, 21, 40])
+def test_it_is_used_in_bf16_with_at_most_twice_eagers_error(own_attention_only, rows):
+    model, x = Block().bfloat16(), torch.randn(2, rows, 24).bfloat16()
+    with burnish.settings.patch(never_slower=False), recorded("loops", datum="text") as seen, torch.no_grad():
+        mine, eager = burnish.compile(model)(x), model(x)
+        exact = copy.deepcopy(model).double()(x.double())
+    assert any("run <own>" in text for text in seen), seen
+    error, allowed = ((y.double() - exact).norm() for y in (mine, eager))
+    assert error <= 2 * allowed and mine.dtype is torch.bfloat16 and mine.stride() == eager.stride()
 
 
 def repeated(x, times):

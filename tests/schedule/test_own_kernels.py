@@ -8,8 +8,8 @@ import torch
 from torch.nn import functional as F
 
 from burnish.codegen.llvm.functions import matmul
-from burnish.ops.scalar_ir import const, make, select
-from burnish.schedule.fusion.epilogue_fusion import SUM
+from burnish.ops.scalar_ir import cast, const, make, select
+from burnish.schedule.fusion.epilogue_fusion import SUMS
 from burnish.schedule.layouts.channels_last_strides import channels_last_stride
 from burnish.schedule.library.autotune_candidates import Measurements, candidates, key_of, tuned
 from burnish.schedule.library.call_specs import ConvSpec, LinearSpec
@@ -26,7 +26,7 @@ from burnish.schedule.library.own_kernels.own_kernel_candidates import (
 from burnish.tensors.tensor_types import TensorType
 
 from ..runtime.concurrent_threads import at_once
-from .library_references import error, f32, make_inputs, reference, strided, typical
+from .library_references import error, f32, make_inputs, reference, rounding, strided, typical
 
 pytestmark = pytest.mark.skipif(
     matmul_tiling_and_packing.shape_here() is None, reason="this machine has no kernels for products"
@@ -69,11 +69,12 @@ def check(spec, epilogue=None, after=lambda y: y, inputs=None):
     inputs = make_inputs(spec) if inputs is None else inputs
     exact = after(reference(spec, inputs))
     said = candidate.output
-    memory = torch.full((said.numel + 64,), torch.nan)
+    memory = torch.full((said.numel + 64,), torch.nan, dtype=said.dtype)
     out = memory[32:-32].as_strided(said.shape, said.stride, 32)
     assert candidate.run_into(out, *bind(candidate, inputs)) is out
     eager = candidates(replace(spec, is_frozen=False))[0]
-    allowed = 2 * max(error(after(eager.run(*bind(eager, inputs))), exact), typical(spec, exact, torch.float32))
+    least = typical(spec, exact, said.dtype) if said.dtype is torch.float32 else rounding(exact, said.dtype)
+    allowed = 2 * max(error(after(eager.run(*bind(eager, inputs))), exact), least)
     assert error(out, exact) <= allowed
     assert memory[:32].isnan().all() and memory[-32:].isnan().all()
     return out
@@ -150,12 +151,13 @@ def test_convolution_is_right(name):
     check(with_residual(spec))
 
 
-RELU = select(make("lt", "b8", (SUM, const(0, "f32"))), const(0, "f32"), SUM)
-EPILOGUES = {
-    "relu": (RELU, torch.relu),
-    "silu": (SUM / (1 + (-SUM).exp()), F.silu),
-    "gelu": (SUM * 0.5 * (1 + (SUM * 0.5**0.5).erf()), F.gelu),
+SUM = SUMS[torch.float32]
+ACTIVATIONS = {
+    "relu": (lambda x: select(make("lt", "b8", (x, const(0, "f32"))), const(0, "f32"), x), torch.relu),
+    "silu": (lambda x: x / (1 + (-x).exp()), F.silu),
+    "gelu": (lambda x: x * 0.5 * (1 + (x * 0.5**0.5).erf()), F.gelu),
 }
+EPILOGUES = {name: (formula(SUM), function) for name, (formula, function) in ACTIVATIONS.items()}
 
 
 @pytest.mark.parametrize("name", EPILOGUES)
@@ -166,11 +168,100 @@ def test_epilogue_is_computed_after_bias_and_residual(spec, name):
     check(with_residual(spec), expression, function)
 
 
+needs_pairs = pytest.mark.skipif(
+    torch.bfloat16 not in matmul_tiling_and_packing.dtypes_of_tiles(), reason="does not multiply pairs of bf16"
+)
+
+
+def halved(spec):
+    """The same in bf16."""
+    types = {name: replace(type, dtype=torch.bfloat16) for name, type in spec.inputs.items()}
+    return replace(spec, **types)
+
+
+def rounded(name):
+    """An epilogue that reads and writes bf16."""
+    formula, function = ACTIVATIONS[name]
+    return cast(formula(cast(SUMS[torch.bfloat16], "f32")), "bf16"), function
+
+
+@needs_pairs
+@pytest.mark.parametrize("m,k,n", [(m, k + k % 2, n) for m, k, n in LINEARS] + [(33, 2500, 72), (90, 1026, 50)])
+def test_linear_in_bf16_is_right(m, k, n):
+    spec = halved(linear(m, k, n))
+    check(spec)
+    check(replace(spec, bias=None))
+    check(halved(with_residual(spec)), *rounded("gelu"))
+    check(replace(spec, weight=strided((n, k), (1, n), torch.bfloat16)))
+    check(replace(spec, x=strided((m, k), (k + 3, 1), torch.bfloat16)))
+
+
+def can_be_halved(spec):
+    return spec.groups > 1 or (spec.x.shape[1] % 2 == 0 and spec.x.stride[1] == 1)
+
+
+@needs_pairs
+@pytest.mark.parametrize("name", [name for name, spec in CONVOLUTIONS.items() if can_be_halved(spec)])
+def test_convolution_in_bf16_is_right(name):
+    spec = halved(CONVOLUTIONS[name])
+    check(spec)
+    check(replace(spec, bias=None))
+    check(halved(with_residual(spec)), *rounded("relu"))
+
+
+@needs_pairs
+def test_other_tiles_of_bf16_are_right():
+    check_tilings(halved(linear(64, 48, 70)))
+    check_tilings(halved(CONVOLUTIONS["3 by 3"]))
+
+
+@needs_pairs
+def test_pairs_need_no_alignment():
+    """x, the weight and the residual may begin at any number."""
+    spec = halved(with_residual(linear(9, 40, 20)))
+    inputs = make_inputs(spec)
+    moved = {name: torch.cat([x.new_zeros(1), x.flatten()])[1:].view(x.shape) for name, x in inputs.items()}
+    candidate = own_candidate(spec)
+    own, want = (candidate.run(*bind(candidate, given)) for given in (moved, inputs))
+    assert moved["x"].data_ptr() % 4 == 2 and moved["weight"].storage_offset() == 1
+    assert torch.equal(own, want)
+
+
+@needs_pairs
+@pytest.mark.parametrize("name", [name for name, spec in CONVOLUTIONS.items() if not can_be_halved(spec)])
+def test_odd_or_scattered_channels_of_bf16_have_no_pairs(name):
+    assert why_not_convolution(halved(CONVOLUTIONS[name])) in (
+        "an odd number of bf16 has no pairs",
+        "x is not channels-last",
+    )
+
+
+@needs_pairs
+def test_bf16_of_other_processors_or_beside_other_dtypes_is_refused(monkeypatch):
+    spec = halved(linear(8, 6, 16))
+    assert why_not_linear(spec) is None
+    assert why_not_linear(halved(linear(8, 7, 16))) == "an odd number of bf16 has no pairs"
+    assert "another dtype" in why_not_linear(replace(spec, bias=f32(16)))
+    monkeypatch.setattr(matmul_tiling_and_packing, "dtypes_of_tiles", lambda: (torch.float32,))
+    assert "another dtype" in why_not_linear(spec)
+
+
+@needs_pairs
+@pytest.mark.parametrize("special", [torch.nan, torch.inf, -torch.inf, 3e38])
+def test_special_numbers_of_bf16_come_out_as_in_eager(special):
+    spec = halved(linear(9, 40, 20))
+    candidate, eager = own_candidate(spec), candidates(spec)[0]
+    inputs = make_inputs(spec)
+    inputs["x"][2, 7], inputs["weight"][3, 8] = special, special
+    own, theirs = (c.run(*bind(c, inputs)) for c in (candidate, eager))
+    torch.testing.assert_close(own, theirs, equal_nan=True)
+
+
 def test_nan_and_infinity_come_out_where_eager_has_them():
     spec = CONVOLUTIONS["3 by 3"]
     inputs = make_inputs(spec)
     inputs["x"][0, 3, 5, 6], inputs["x"][0, 2, 0, 0] = torch.nan, torch.inf
-    candidate = own_candidate(spec, RELU)
+    candidate = own_candidate(spec, EPILOGUES["relu"][0])
     result = candidate.run(*bind(candidate, inputs))
     eager = torch.relu(F.conv2d(inputs["x"], inputs["weight"], inputs["bias"], padding=1))
     assert torch.equal(result.isnan(), eager.isnan()) and torch.equal(result.isinf(), eager.isinf())
@@ -279,4 +370,4 @@ def test_tiles_that_are_surely_faster_are_taken(faster, is_taken):
     found = tuned(spec, seconds=0.0, memory=memory)
     assert found.tiles == (other.spec.tiles if is_taken else None)
     assert (str(other.spec.tiles) in key_of(found)) == is_taken
-    check(found, RELU, F.relu)
+    check(found, EPILOGUES["relu"][0], F.relu)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -151,7 +150,8 @@ def kernels_for(launches: list[Launch], others: list[Callable[[], object]]) -> l
 
 
 class MeasurementShelf:
-    """The disk cache of library call measurements, for this machine and this torch."""
+    """The disk cache of library call measurements, for this machine, this torch and this compiler: another version may
+    have other candidates, which would never be measured beside remembered ones."""
 
     def get(self, key: str) -> str | None:
         shelf = disk_cache()
@@ -164,7 +164,7 @@ class MeasurementShelf:
             shelf.put("measured", self.key(key), text.encode())
 
     def key(self, key: str) -> str:
-        return f"{torch.__version__} {os.cpu_count()} {host()}\n{key}"
+        return f"{compiler_identity()}\n{key}"
 
 
 memory.shelf = MeasurementShelf()

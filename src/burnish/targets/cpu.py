@@ -34,6 +34,7 @@ register_maker(
         integers=integer_product.make_integers,
         gemm=mkl_gemm.make_gemm,
         dtypes_of_gemm=mkl_gemm.dtypes,
+        dtypes_of_tiles=matmul.dtypes,
         shape=matmul.tile_shape,
     )
 )

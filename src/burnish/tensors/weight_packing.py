@@ -31,6 +31,8 @@ class Panels(NamedTuple):
     is_finite_only: bool = False
     """The kernels multiply by zeros where eager adds nothing, as at a zero-padded border. An infinite or NaN weight
     would give NaN there, so packing returns None for each tensor."""
+    in_pairs: bool = False
+    """Numbers of 16 bits are packed in pairs, neighbours along the depth. Depths count pairs."""
 
     def __call__(self, weight: torch.Tensor, bias: torch.Tensor | None = None) -> tuple[torch.Tensor | None, ...]:
         weight = weight.detach()
@@ -40,6 +42,8 @@ class Panels(NamedTuple):
                 return (None, None) if self.has_bias else (None,)
         if weight.ndim == 4:
             weight = weight.permute(0, 2, 3, 1)  # of a convolution: [outputs, channels, height, width]
+        if self.in_pairs:
+            weight = as_pairs(weight)
         columns = self.full * self.width + self.last
         packed = torch.empty(sum(depth for _, depth in self.parts) * columns, dtype=weight.dtype, device="cpu")
         if len(self.parts) == 1:
@@ -61,6 +65,15 @@ class Panels(NamedTuple):
         rest = outputs - whole
         back[..., :rest].copy_(weight[whole:].movedim(0, -1))
         back[..., rest:].zero_()
+
+
+def as_pairs(weight: torch.Tensor) -> torch.Tensor:
+    """Neighbours of 16 bits as one number of 32 bits: half as many along the last dimension."""
+    *outer, depth = weight.shape
+    flat = weight.reshape(-1)
+    if flat.storage_offset() % 2:
+        flat = flat.clone()  # a view of the dtype begins at a multiple of its size
+    return flat.view(torch.int32).view(*outer, depth // 2)
 
 
 class LayerPanels(NamedTuple):

@@ -40,6 +40,11 @@ class Host:
         return self.cpu in ("x86-64-v3", "x86-64-v4") or "+fma" in self.features.split(",")
 
     @property
+    def has_bf16_pairs(self) -> bool:
+        """Whether an instruction multiplies pairs of bf16 and adds them to float32."""
+        return self.vector_bits == 512 and "+avx512bf16" in self.features.split(",")
+
+    @property
     def attributes(self) -> str:
         """The function attributes that make LLVM generate for this machine."""
         # Without the last two, LLVM halves vectors of 512 bits on processors for which it prefers 256.

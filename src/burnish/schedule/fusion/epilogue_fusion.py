@@ -19,11 +19,12 @@ from ...ir.graph import Node, Value
 from ...ops.burnish_primitives import LINEAR, RESTRIDE, VIEW
 from ...ops.operator_record import Pointwise
 from ...ops.scalar_ir import Access, Scalar, load, walk
+from ...tensors.dtypes import NAMES
 from ...tensors.views.view_maps import Reshape
 from ..loops.build_expressions import pointwise_scalar, rule_fails
 
-SUM = load("f32", Access(0, 0, ()))
-"""The element of the product, in an epilogue's expression."""
+SUMS = {dtype: load(NAMES[dtype], Access(0, 0, ())) for dtype in (torch.float32, torch.bfloat16)}
+"""The element of the product, in an epilogue's expression. One of bf16 is rounded before the epilogue reads it."""
 
 LONGEST = 400
 """Most scalar operations in an epilogue: the code of each tile contains it."""
@@ -38,7 +39,7 @@ class Epilogue:
     """All nodes of the chain; the last one makes the result."""
     residual: Value | None
     expression: Scalar | None
-    """An expression of `SUM`."""
+    """An expression of the element of the product, see `SUMS`."""
 
     @property
     def result(self) -> Value:
@@ -51,13 +52,15 @@ def epilogue_of(node: Node, reader_of: Callable[[Value], Node | None]) -> Epilog
     """`reader_of` returns a value's only reader. None where there is no epilogue."""
     value = node.results[0]
     assert value is not None
-    if value.dtype is not torch.float32:
+    dtype = value.dtype
+    if dtype not in SUMS:
         return None
+    product = SUMS[dtype]
     made: list[Node] = []
-    length, residual, expression = 0, None, SUM
+    length, residual, expression = 0, None, product
     while (reader := reader_of(value)) is not None:
         result = reader.results[0] if len(reader.results) == 1 else None
-        if result is None or result.dtype is not torch.float32:
+        if result is None or result.dtype is not dtype:
             break
         if is_reshape(reader):
             if node.op is not LINEAR:
@@ -65,7 +68,7 @@ def epilogue_of(node: Node, reader_of: Callable[[Value], Node | None]) -> Epilog
         elif result.shape != value.shape or result.type.device != value.type.device:
             break
         elif (other := added(reader, value)) is not None:
-            if residual is not None or expression is not SUM:
+            if residual is not None or expression is not product:
                 break
             residual, length = other, len(made) + 1
         else:
@@ -77,7 +80,7 @@ def epilogue_of(node: Node, reader_of: Callable[[Value], Node | None]) -> Epilog
         value = result
     if not length:
         return None
-    return Epilogue(tuple(made[:length]), residual, None if expression is SUM else expression)
+    return Epilogue(tuple(made[:length]), residual, None if expression is product else expression)
 
 
 def is_reshape(node: Node) -> bool:
@@ -96,7 +99,7 @@ def added(node: Node, value: Value) -> Value | None:
     other = b if a is value else a
     if not isinstance(other, Value) or other is value or other.shape != value.shape:
         return None
-    return other if other.dtype is torch.float32 else None
+    return other if other.dtype is value.dtype else None
 
 
 def applied(node: Node, value: Value, expression: Scalar) -> Scalar | None:

@@ -130,8 +130,8 @@ class Measurements:
     """Seconds spent on disturbed measurements since the last steady one."""
     _at: float = 0.0
     """When the last one ended."""
-    _rates: dict[int, float] = field(default_factory=dict)
-    """The highest rate in operations a second, by the number of threads."""
+    _rates: dict[tuple[int, torch.dtype], float] = field(default_factory=dict)
+    """The highest rate in operations a second, by the number of threads and the dtype."""
     shelf: MeasurementStore | None = None
     """Measurements of earlier processes."""
     pinned: Callable[[Sequence[Candidate]], Measured] | None = None
@@ -169,8 +169,8 @@ class Measurements:
             return self._seen.get(key)
 
     def measure(self, candidates: list[Candidate], seconds: float) -> Measured:
-        flops, threads = candidates[0].spec.flops, torch.get_num_threads()
-        own, best = next((c for c in candidates if c.name == OWN), None), self._rates.get(threads)
+        flops, kind = candidates[0].spec.flops, (torch.get_num_threads(), candidates[0].output.dtype)
+        own, best = next((c for c in candidates if c.name == OWN), None), self._rates.get(kind)
         if own is not None and best is not None:
             with contextlib.suppress(Exception):  # if it does not run, the full measurement below drops it
                 made = measure([own], seconds)
@@ -179,7 +179,7 @@ class Measurements:
         names = {c.name for c in candidates} if isinstance(candidates[0].spec, ConvSpec) else ()
         made = measure([c for c in candidates if WORSE.get(c.name) not in names], seconds)
         if flops >= LARGE and made.is_steady:
-            self._rates[threads] = max(flops / min(made.least.values()), best or 0.0)
+            self._rates[kind] = max(flops / min(made.least.values()), best or 0.0)
         return made
 
     def is_busy(self) -> bool:

@@ -8,6 +8,8 @@ memory, then computes the heads assigned to it:
 
     for each head           keys -> panels (transposed in registers), values -> panels
         for each block      scores = q keys'      scores = exp((scores - max) * scale)      out = scores values / sum
+
+In bf16, pairs of numbers take the place of single ones: neighbours of a key, and the values of two neighbouring keys.
 """
 
 from __future__ import annotations
@@ -21,7 +23,7 @@ from ....schedule.library.own_kernels.attention_tiling import Attention
 from ....schedule.library.own_kernels.matmul_tiling_and_packing import Step
 from ..compile_to_machine_code import compile_function
 from ..scalar_operations import Operations, evaluate
-from ..target_cpu import host
+from ..target_cpu import Host, host
 from .argument_tables import words
 from .function_printer import FunctionPrinter
 from .gemm_microkernel import RUN_WORDS
@@ -33,7 +35,8 @@ TABLE = ("out", "q", "k", "v", "mask", "scratch", "plan")
 PLAN = """
     tasks grain heads shared_by splits region keys depth columns score_panels value_panels q_batch q_head k_batch
     k_head k_row v_batch v_head v_row out_batch out_head out_row mask_batch mask_head mask_row scores_row
-    values_at scores_at sums_at is_causal scale blocks block_count score_functions score_table value_functions
+    values_at scores_at results_at results_row sums_at value_steps
+    is_causal scale blocks block_count score_functions score_table value_functions
     last_functions value_table last_table last_vectors zeros
 """.split()
 """The plan, in words. Strides in bytes; `scale` is the bits of a float."""
@@ -49,17 +52,19 @@ PAIR = 2
 def make_attention(attention: Attention) -> Step:
     spec, output, scores, values = attention.spec, attention.output, attention.scores, attention.values
     scoring, valuing = product_tables(scores), product_tables(values)
-    row = 4 * attention.scores_row
+    row, item = 4 * attention.scores_row, scores.item
     blocks = words(*(word for number in range(len(attention.blocks)) for word in _block(attention, number)))
     flops = spec.flops
     scale = spec.q.shape[3] ** -0.5 if spec.scale is None else spec.scale
     mask = (
         [0] * 3
         if spec.mask is None
-        else [4 * step if size > 1 else 0 for size, step in zip(spec.mask.shape[:3], spec.mask.stride[:3], strict=True)]
+        else [
+            item * step if size > 1 else 0 for size, step in zip(spec.mask.shape[:3], spec.mask.stride[:3], strict=True)
+        ]
     )
     values_at, scores_at = attention.keys_bytes, attention.keys_bytes + attention.values_bytes
-    sums_at = scores_at + row * 2 * scores.shape.half
+    results_at, results_row = scores_at + attention.scores_bytes, 4 * attention.sums_row
     numbers = {
         "tasks": attention.tasks,
         "grain": -(-attention.tasks // attention.regions) if flops >= SERIAL else attention.tasks,
@@ -68,28 +73,31 @@ def make_attention(attention: Attention) -> Step:
         "splits": attention.splits,
         "region": attention.region_bytes,
         "keys": spec.k.shape[2],
-        "depth": spec.q.shape[3],
+        "depth": spec.q.shape[3] // attention.pair,
         "columns": spec.v.shape[3],
         "score_panels": scores.panels,
         "value_panels": values.panels,
-        "q_batch": 4 * spec.q.stride[0],
-        "q_head": 4 * spec.q.stride[1],
-        "k_batch": 4 * spec.k.stride[0],
-        "k_head": 4 * spec.k.stride[1],
-        "k_row": 4 * spec.k.stride[2],
-        "v_batch": 4 * spec.v.stride[0],
-        "v_head": 4 * spec.v.stride[1],
-        "v_row": 4 * spec.v.stride[2],
-        "out_batch": 4 * output.stride[0],
-        "out_head": 4 * output.stride[1],
-        "out_row": 4 * output.stride[2],
+        "q_batch": item * spec.q.stride[0],
+        "q_head": item * spec.q.stride[1],
+        "k_batch": item * spec.k.stride[0],
+        "k_head": item * spec.k.stride[1],
+        "k_row": item * spec.k.stride[2],
+        "v_batch": item * spec.v.stride[0],
+        "v_head": item * spec.v.stride[1],
+        "v_row": item * spec.v.stride[2],
+        "out_batch": item * output.stride[0],
+        "out_head": item * output.stride[1],
+        "out_row": item * output.stride[2],
         "mask_batch": mask[0],
         "mask_head": mask[1],
         "mask_row": mask[2],
         "scores_row": row,
         "values_at": values_at,
         "scores_at": scores_at,
-        "sums_at": sums_at,
+        "results_at": results_at,
+        "results_row": results_row,
+        "sums_at": results_at + results_row * 2 * scores.shape.half,
+        "value_steps": attention.value_steps,
         "is_causal": int(spec.is_causal),
         "scale": ctypes.c_uint32.from_buffer(ctypes.c_float(scale)).value,
         "blocks": blocks,
@@ -105,7 +113,7 @@ def make_attention(attention: Attention) -> Step:
         "zeros": zeros(scores.panel),
     }
     plan = words(*(numbers[name] for name in PLAN))
-    kernel = NativeKernel("attention", _function(), len(TABLE), flops / OPERATIONS_PER_CYCLE)
+    kernel = NativeKernel("attention", _function(scores.dtype == "bf16"), len(TABLE), flops / OPERATIONS_PER_CYCLE)
     spots = [(name, 0) if name != "mask" or spec.mask is not None else 0 for name in TABLE[:-1]]
     return Step(kernel, (*spots, plan))
 
@@ -124,8 +132,8 @@ def _block(attention: Attention, number: int) -> list[int]:
         sum(block.halves),
         block.keys,
         kinds.index(block.halves),
-        4 * score.x[0],
-        4 * score.x[1],
+        attention.scores.item * score.x[0],
+        attention.scores.item * score.x[1],
         4 * score.out[1],
         4 * value.out[0],
         4 * value.out[1],
@@ -134,11 +142,16 @@ def _block(attention: Attention, number: int) -> list[int]:
 
 
 @once
-def _function() -> NativeFunction:
-    return compile_function(AttentionPrinter(host()).module(), "attention")
+def _function(is_half: bool) -> NativeFunction:
+    return compile_function(AttentionPrinter(host(), is_half).module(), "attention")
 
 
 class AttentionPrinter(FunctionPrinter):
+    def __init__(self, target: Host, is_half: bool):
+        super().__init__(target)
+        self.is_half = is_half
+        self.item = 2 if is_half else 4
+
     def module(self) -> str:
         return self.text([self.print_parallel_entry("attention", TABLE, PLAN), self.work(), self.softmax()])
 
@@ -152,6 +165,7 @@ class AttentionPrinter(FunctionPrinter):
             self.packed_keys = self.at(self.pointers["scratch"], self.mul(number, self.words["region"]))
             self.packed_values = self.at(self.packed_keys, self.words["values_at"])
             self.scores = self.at(self.packed_keys, self.words["scores_at"])
+            self.results = self.at(self.packed_keys, self.words["results_at"])
             self.sums = self.at(self.packed_keys, self.words["sums_at"])
             self.zeros = self.address(self.words["zeros"])
             self.code.loop("%begin", "%end", 1, [("i64", "-1")], self.task)
@@ -226,7 +240,7 @@ class AttentionPrinter(FunctionPrinter):
 
     def pack_values(self, v: str, panels: str) -> None:
         plan = self.words
-        full_bytes = self.mul(plan["keys"], PAIR * self.bytes)
+        full_bytes = self.mul(plan["value_steps"], PAIR * self.bytes)
 
         def panel(p: str) -> None:
             to_panel = self.at(self.packed_values, self.mul(p, full_bytes))
@@ -236,21 +250,67 @@ class AttentionPrinter(FunctionPrinter):
             masks = [self.before(column, plan["columns"]) for column in columns]
 
             def row(j: str) -> None:
-                start, to = self.at(v, self.mul(j, plan["v_row"])), self.at(to_panel, self.mul(j, step))
+                to = self.at(to_panel, self.mul(j, step))
                 # If the last panel is one vector wide, the next row overwrites the second vector.
                 for n, (column, mask) in enumerate(zip(columns, masks, strict=True)):
-                    self.store(self.load(self.at(start, self.mul(column, 4)), mask), self.at(to, n * self.bytes))
+                    far = self.mul(column, self.item)
+                    made = self.pair_of_values(v, j, far, mask) if self.is_half else self.value(v, j, far, mask)
+                    self.store(made, self.at(to, n * self.bytes))
 
-            self.loop(plan["keys"], 1, row)
+            self.loop(plan["value_steps"], 1, row)
 
         self.loop(panels, 1, panel)
+
+    def value(self, v: str, j: str, far: str, mask: str) -> str:
+        return self.load(self.at(self.at(v, self.mul(j, self.words["v_row"])), far), mask)
+
+    def pair_of_values(self, v: str, j: str, far: str, mask: str) -> str:
+        """Of two keys; zeros in place of one after the last."""
+        ints = f"<{self.lanes} x i32>"
+        number = self.add(j, j)
+        start = self.at(self.at(v, self.mul(number, self.words["v_row"])), far)
+        exists = self.put(f"icmp ult i64 {self.add(number, 1)}, {self.words['keys']}")
+        both = self.put(f"and {self.mask_type} {mask}, {self.splat(exists, 'i1')}")
+        low, high = (
+            self.put(f"zext {self.half} {self.load_half(at, inside)} to {ints}")
+            for at, inside in ((start, mask), (self.at(start, self.words["v_row"]), both))
+        )
+        pair = self.put(f"or {ints} {low}, {self.put(f'shl {ints} {high}, splat (i32 16)')}")
+        return self.put(f"bitcast {ints} {pair} to {self.vector}")
+
+    @property
+    def half(self) -> str:
+        return f"<{self.lanes} x i16>"
+
+    def load_half(self, pointer: str, mask: str) -> str:
+        function = f"llvm.masked.load.v{self.lanes}i16.p0"
+        given = ("ptr", pointer), (self.mask_type, mask), (self.half, "zeroinitializer")
+        return self.code.call(self.code.here, self.half, function, *given)
+
+    def store_half(self, value: str, pointer: str, mask: str | None = None) -> None:
+        if mask is None:
+            self.do(f"store {self.half} {value}, ptr {pointer}, align 2")
+            return
+        function = f"llvm.masked.store.v{self.lanes}i16.p0"
+        self.code.declare("void", function, self.half, "ptr", self.mask_type)
+        self.do(f"call void @{function}({self.half} {value}, ptr {pointer}, {self.mask_type} {mask})")
+
+    def widened(self, half: str) -> str:
+        return Operations(self.code, self.code.here, self.lanes).cast(half, "bf16", "f32")
+
+    def rounded_half(self, value: str) -> str:
+        """By the processor's instruction, which takes denormal numbers for 0: an exponential that small is nothing."""
+        bits = self.code.call(
+            self.code.here, "<16 x bfloat>", "llvm.x86.avx512bf16.cvtneps2bf16.512", (self.vector, value)
+        )
+        return self.put(f"bitcast <16 x bfloat> {bits} to {self.half}")
 
     def block(self, table: str, number: str, q: str, out: str, mask: str) -> None:
         plan, panel = self.words, PAIR * self.bytes
         here = self.at(table, self.mul(number, 8 * len(BLOCK)))
         block = {name: self.word(here, n) for n, name in enumerate(BLOCK)}
         rounded = self.put(f"and i64 {self.add(plan['depth'], self.lanes - 1)}, {-self.lanes}")
-        key_bytes, value_bytes = self.mul(rounded, panel), self.mul(plan["keys"], panel)
+        key_bytes, value_bytes = self.mul(rounded, panel), self.mul(plan["value_steps"], panel)
         panels = self.put(f"udiv i64 {self.add(block['seen'], PAIR * self.lanes - 1)}, {PAIR * self.lanes}")
         q0, q1, second = self.at(q, block["q0"]), self.at(q, block["q1"]), self.at(self.scores, block["s1"])
         score = self.pointer(self.address(plan["score_functions"]), block["kind"])
@@ -288,7 +348,9 @@ class AttentionPrinter(FunctionPrinter):
             self.do(f"store float {inverse}, ptr {self.at(self.sums, self.mul(r, 4))}")
 
         self.loop(block["rows"], 1, row)
-        o0, o1 = self.at(out, block["o0"]), self.at(out, block["o1"])
+        results = self.results if self.is_half else out
+        o0, o1 = self.at(results, block["o0"]), self.at(results, block["o1"])
+        first_row = self.at(out, self.mul(block["first"], plan["out_row"]))
         full, last = self.address(plan["value_functions"]), self.address(plan["last_functions"])
         full_numbers, last_numbers = self.address(plan["value_table"]), self.address(plan["last_table"])
 
@@ -312,11 +374,19 @@ class AttentionPrinter(FunctionPrinter):
 
         def divide(r: str) -> None:
             inverse = self.splat(self.put(f"load float, ptr {self.at(self.sums, self.mul(r, 4))}"))
-            start = self.at(o0, self.mul(r, plan["out_row"]))
+            start = self.at(first_row, self.mul(r, plan["out_row"]))
+            source = self.at(self.results, self.mul(r, plan["results_row"])) if self.is_half else start
 
             def columns(c: str) -> None:
-                inside, to = self.before(c, plan["columns"]), self.at(start, self.mul(c, 4))
-                self.store(self.put(f"fmul {self.vector} {self.load(to, inside)}, {inverse}"), to, inside)
+                inside, to = self.before(c, plan["columns"]), self.at(start, self.mul(c, self.item))
+                result = self.load(self.at(source, self.mul(c, 4)), inside)
+                result = self.put(f"fmul {self.vector} {result}, {inverse}")
+                if self.is_half:
+                    self.store_half(
+                        Operations(self.code, self.code.here, self.lanes).cast(result, "f32", "bf16"), to, inside
+                    )
+                else:
+                    self.store(result, to, inside)
 
             self.loop(plan["columns"], self.lanes, columns)
 
@@ -341,7 +411,8 @@ class AttentionPrinter(FunctionPrinter):
             def add_mask(j: str) -> None:
                 inside, at = self.before(j, "%seen"), self.at("%scores", self.mul(j, 4))
                 scaled = self.put(f"fmul {self.vector} {self.load(at)}, {scale}")
-                added = self.load(self.at("%mask", self.mul(j, 4)), inside)
+                added = self.at("%mask", self.mul(j, self.item))
+                added = self.widened(self.load_half(added, inside)) if self.is_half else self.load(added, inside)
                 self.store(self.put(f"fadd {self.vector} {scaled}, {added}"), at)
 
             self.loop(stop, self.lanes, add_mask)
@@ -367,15 +438,25 @@ class AttentionPrinter(FunctionPrinter):
                 far = self.put(f"fsub {self.vector} {score(j)}, {shift}")
                 operations = Operations(self.code, self.code.here, self.lanes)
                 value = evaluate(operations, EXP, self.put(f"fmul {self.vector} {far}, {rest}"))
-                self.store(value, self.at("%scores", self.mul(j, 4)))
+                if self.is_half:
+                    # Its place has been read: the scores are twice as wide. Their sum is that of what is multiplied.
+                    rounded = self.rounded_half(value)
+                    self.store_half(rounded, self.at("%scores", self.mul(j, 2)))
+                    value = self.widened(rounded)
+                else:
+                    self.store(value, self.at("%scores", self.mul(j, 4)))
                 return [self.put(f"fadd {self.vector} {carried[0]}, {value}")]
 
             (sums,) = self.code.loop(
                 "0", "%seen", self.lanes, [(self.vector, "zeroinitializer")], exponential, may_be_empty=True
             )
             rounded = self.put(f"and i64 {self.add('%seen', self.lanes - 1)}, {-self.lanes}")
+            store = self.store_half if self.is_half else self.store
             self.loop(
-                "%end", self.lanes, lambda j: self.store("zeroinitializer", self.at("%scores", self.mul(j, 4))), rounded
+                "%end",
+                self.lanes,
+                lambda j: store("zeroinitializer", self.at("%scores", self.mul(j, self.item))),
+                rounded,
             )
             total = self.sum_of_lanes(sums, "0.0")
             is_zero = self.put(f"fcmp oeq float {total}, 0.0")

@@ -9,20 +9,25 @@
 
 Each step of the sum loads a few vectors of weights once and multiplies them with one number of each pixel, broadcast to
 all lanes. Every third pixel has a pointer: an address can consist of a base and one or two steps.
+
+Of bf16 a step takes a pair of numbers in place of each one. The processor's instruction adds both products to the sum,
+and takes denormal numbers for 0, as the library does that eager calls. The sum is rounded to bf16 before an epilogue,
+as if that were another kernel.
 """
 
 from __future__ import annotations
 
-from ....ops.scalar_ir import Scalar, walk
+from ....ops.scalar_ir import Access, Scalar, cast, load, walk
 from ....schedule.library.own_kernels.matmul_tiling_and_packing import Tile
 from ...math.expand_operations import expand
+from ..llvm_types import register, size, suffix
 from ..loop_invariant_scopes import Code, Scope
 from ..scalar_operations import Operations, evaluate
 from ..target_cpu import Host
 
 WORDS = ("x_step", "out_step", "residual_step", "runs", "valid")
 """The beginning of the table: strides in bytes from a pixel to the next, the number of runs, and the valid outputs of
-the last vector. A run is four words: its offset in bytes; its length; whether the sums go to memory after it; the
+the last vector. A run is four words: its offset in bytes; its steps; whether the sums go to memory after it; the
 offset of its weights, in bytes."""
 
 RUN_WORDS = 4
@@ -35,6 +40,8 @@ CHEAP = 8
 """The most scalar operations of an epilogue that is printed inline."""
 SYMBOL = "tile"
 
+SUM = load("f32", Access(0, 0, ()))
+
 
 def print_tile(tile: Tile, host: Host) -> str:
     return TilePrinter(tile, host).module()
@@ -46,6 +53,14 @@ class TilePrinter:
         self.lanes = host.vector_bits // 32
         self.bytes = 4 * self.lanes
         self.vector = f"<{self.lanes} x float>"
+        self.is_paired = tile.dtype == "bf16"
+        self.result = f"<{self.lanes} x {register(tile.result)}>"
+        """The vectors of the result in memory."""
+        self.result_bytes = size(tile.result) * self.lanes
+        self.stored, residual = (load(tile.result, Access(number, 0, ())) for number in range(2))
+        """A number of the result, in an expression."""
+        self.added = cast(cast(self.stored, "f32") + cast(residual, "f32"), tile.result)
+        self.bias: list[str] = []
         self.rows = [(group, i) for group, count in enumerate(tile.halves) for i in range(count)]
         self.sums = [(r, v) for r in range(len(self.rows)) for v in range(tile.vectors)]
         self.bases = [(group, i) for group, i in self.rows if i % 3 == 0]
@@ -96,23 +111,28 @@ class TilePrinter:
             self.put(f"  %ahead{n} = mul i64 %x_step, {n}")
         self.put(f"  %first = getelementptr i64, ptr %table, i64 {len(WORDS)}")
         for v in range(self.tile.vectors):
-            self.put(f"  %bias.at{v} = getelementptr i8, ptr %bias, i64 {v * self.bytes}")
-            self.load(f"bias{v}", f"%bias.at{v}", v)
+            self.put(f"  %bias.at{v} = getelementptr i8, ptr %bias, i64 {v * self.result_bytes}")
+            self.load(f"bias{v}.loaded", f"%bias.at{v}", v)
+            self.bias.append(self.evaluated(cast(self.stored, "f32"), f"bias{v}", f"%bias{v}.loaded"))
         # The accumulators of blocks are in memory from the start.
         for number, (_, v) in enumerate(self.sums if self.tile.is_blocked else ()):
             self.put(f"  %kept{number} = getelementptr {self.vector}, ptr %kept, i64 {number}")
-            self.put(f"  store {self.vector} %bias{v}, ptr %kept{number}, align {self.bytes}")
+            self.put(f"  store {self.vector} {self.bias[v]}, ptr %kept{number}, align {self.bytes}")
         self.put("  br label %run")
 
     def load(self, name: str, pointer: str, v: int) -> None:
-        vector = self.vector
+        """A vector of the bias, of the residual or, where sums are depthwise, of x, as it is in memory."""
+        vector, align = self.result, size(self.tile.result)
         if not self.is_partial(v):
-            self.put(f"  %{name} = load {vector}, ptr {pointer}, align 4")
+            self.put(f"  %{name} = load {vector}, ptr {pointer}, align {align}")
             return
-        masks, function = f"<{self.lanes} x i1>", f"llvm.masked.load.v{self.lanes}f32.p0"
+        masks, function = (
+            f"<{self.lanes} x i1>",
+            f"llvm.masked.load.{suffix(register(self.tile.result), self.lanes)}.p0",
+        )
         self.declarations.add(f"declare {vector} @{function}(ptr, {masks}, {vector})")
         self.put(
-            f"  %{name} = call {vector} @{function}(ptr align 4 {pointer}, {masks} {self.mask()}, "
+            f"  %{name} = call {vector} @{function}(ptr align {align} {pointer}, {masks} {self.mask()}, "
             f"{vector} zeroinitializer)"
         )
 
@@ -138,7 +158,7 @@ class TilePrinter:
         put("  %r = phi i64 [0, %entry], [%r.next, %run.end]")
         put("  %at = phi ptr [%first, %entry], [%at.next, %run.end]")
         for r, v in self.sums:
-            start = "zeroinitializer" if self.tile.is_blocked else f"%bias{v}"
+            start = "zeroinitializer" if self.tile.is_blocked else self.bias[v]
             put(f"  %s{r}.{v} = phi {vector} [{start}, %entry], [%next{r}.{v}, %run.end]")
         if self.is_x86 and not self.tile.is_depthwise:
             put("  %ahead.run = phi ptr [%ahead, %entry], [%ahead.next, %run.end]")
@@ -199,9 +219,11 @@ class TilePrinter:
     def one_step(self) -> None:
         """A step of a depthwise sum: one place of the window, a vector of x for each vector of weights."""
         put, vector, lanes = self.put, self.vector, self.lanes
+        weights: list[str] = []
         for v in range(self.tile.vectors):
-            put(f"  %w{v}.at = getelementptr i8, ptr %b.run, i64 {v * self.bytes}")
-            put(f"  %w{v} = load {vector}, ptr %w{v}.at, align {self.bytes}")
+            put(f"  %w{v}.at = getelementptr i8, ptr %b.run, i64 {v * self.result_bytes}")
+            put(f"  %w{v}.loaded = load {self.result}, ptr %w{v}.at, align {self.result_bytes}")
+            weights.append(self.evaluated(cast(self.stored, "f32"), f"w{v}", f"%w{v}.loaded"))
         for group, i in self.bases:
             put(f"  %p{group}.{i}.x = getelementptr i8, ptr %a{group}, i64 %offset")
             put(f"  %p{group}.{i} = getelementptr i8, ptr %p{group}.{i}.x, i64 {f'%ahead{i}' if i else 0}")
@@ -209,10 +231,11 @@ class TilePrinter:
             group, i = self.rows[r]
             step = (0, "%x_step", "%step2")[i % 3]
             put(f"  %x{r}.{v}.row = getelementptr i8, ptr %p{group}.{i // 3 * 3}, i64 {step}")
-            put(f"  %x{r}.{v}.at = getelementptr i8, ptr %x{r}.{v}.row, i64 {v * self.bytes}")
-            self.load(f"x{r}.{v}", f"%x{r}.{v}.at", v)
+            put(f"  %x{r}.{v}.at = getelementptr i8, ptr %x{r}.{v}.row, i64 {v * self.result_bytes}")
+            self.load(f"x{r}.{v}.loaded", f"%x{r}.{v}.at", v)
+            x = self.evaluated(cast(self.stored, "f32"), f"x{r}.{v}", f"%x{r}.{v}.loaded")
             put(
-                f"  %next{r}.{v} = call {vector} @llvm.fma.v{lanes}f32({vector} %x{r}.{v}, {vector} %w{v}, "
+                f"  %next{r}.{v} = call {vector} @llvm.fma.v{lanes}f32({vector} {x}, {vector} {weights[v]}, "
                 f"{vector} %s{r}.{v})"
             )
         put("  br label %run.end")
@@ -286,6 +309,7 @@ class TilePrinter:
         operand = {base: f"${count_of + n}" for n, base in enumerate(self.bases)}
         b, k, ahead = (f"${count_of + len(self.bases) + n}" for n in range(3))
         step = f"${2 * (count_of + len(self.bases) + 3)}"
+        multiply = "vdpbf16ps" if self.is_paired else "vfmadd231ps"
         code = ["1:"]
         if unroll > 1:
             code += [f"prefetcht1 {64 * line}({ahead})" for line in range(FETCHED_BYTES // 64)]
@@ -297,7 +321,7 @@ class TilePrinter:
                 base, x = operand[group, i // 3 * 3], number[r % numbers]
                 place = (f"({base})", f"({base},{step})", f"({base},{step},2)")[i % 3]
                 code.append(f"vbroadcastss {4 * j}{place}, {x}")
-                code += [f"vfmadd231ps {weight[v]}, {x}, ${r * vectors + v}" for v in range(vectors)]
+                code += [f"{multiply} {weight[v]}, {x}, ${r * vectors + v}" for v in range(vectors)]
         code += [f"addq $${4 * unroll}, {operand[base]}" for base in self.bases]
         code += [f"addq $${unroll * vectors * self.bytes}, {b}", f"decq {k}", "jnz 1b"]
         types = [vector] * count_of + ["ptr"] * (len(self.bases) + 1) + ["i64", "ptr"]
@@ -329,15 +353,15 @@ class TilePrinter:
                 put(f"  %base{number} = load {vector}, ptr %kept{number}, align {self.bytes}")
                 put(f"  %sum{number} = fadd {vector} %base{number}, {value}")
                 value = f"%sum{number}"
+            value = self.evaluated(cast(SUM, self.tile.result), f"rounded{number}", value)
             if self.tile.has_residual:
                 self.address(f"from{number}", f"%r{group}", "%residual_step", i, v)
                 self.load(f"residual{number}", f"%from{number}", v)
-                put(f"  %both{number} = fadd {vector} {value}, %residual{number}")
-                value = f"%both{number}"
+                value = self.evaluated(self.added, f"both{number}", value, f"%residual{number}")
             if self.tile.epilogue is not None and self.is_cheap(self.tile.epilogue):
-                value = self.epilogue(self.tile.epilogue, value, str(number))
+                value = self.evaluated(self.tile.epilogue, str(number), value)
             elif self.tile.epilogue is not None:
-                put(f"  %after{number} = call {vector} @epilogue({vector} {value})")
+                put(f"  %after{number} = call {self.result} @epilogue({self.result} {value})")
                 value = f"%after{number}"
             self.address(f"to{number}", f"%c{group}", "%out_step", i, v)
             self.store(value, f"%to{number}", v)
@@ -345,17 +369,20 @@ class TilePrinter:
 
     def address(self, name: str, base: str, step: str, i: int, v: int) -> None:
         self.put(f"  %{name}.row = mul i64 {step}, {i}")
-        self.put(f"  %{name}.far = add i64 %{name}.row, {v * self.bytes}")
+        self.put(f"  %{name}.far = add i64 %{name}.row, {v * self.result_bytes}")
         self.put(f"  %{name} = getelementptr i8, ptr {base}, i64 %{name}.far")
 
     def store(self, value: str, pointer: str, v: int) -> None:
-        vector = self.vector
+        vector, align = self.result, size(self.tile.result)
         if not self.is_partial(v):
-            self.put(f"  store {vector} {value}, ptr {pointer}, align 4")
+            self.put(f"  store {vector} {value}, ptr {pointer}, align {align}")
             return
-        masks, function = f"<{self.lanes} x i1>", f"llvm.masked.store.v{self.lanes}f32.p0"
+        masks, function = (
+            f"<{self.lanes} x i1>",
+            f"llvm.masked.store.{suffix(register(self.tile.result), self.lanes)}.p0",
+        )
         self.declarations.add(f"declare void @{function}({vector}, ptr, {masks})")
-        self.put(f"  call void @{function}({vector} {value}, ptr align 4 {pointer}, {masks} {self.mask()})")
+        self.put(f"  call void @{function}({vector} {value}, ptr align {align} {pointer}, {masks} {self.mask()})")
 
     def is_cheap(self, root: Scalar) -> bool:
         """Whether it is printed inline for every sum. Any other epilogue is a function, called for each sum."""
@@ -366,22 +393,22 @@ class TilePrinter:
         if root is None or self.is_cheap(root):
             return []
         self.lines = []
-        value = self.epilogue(root, "%x", "")
+        value = self.evaluated(root, "", "%x")
         body, self.lines = self.lines, lines
         return [
-            f"define internal {self.vector} @epilogue({self.vector} %x) #0 {{",
+            f"define internal {self.result} @epilogue({self.result} %x) #0 {{",
             *body,
-            f"  ret {self.vector} {value}",
+            f"  ret {self.result} {value}",
             "}",
             "",
         ]
 
-    def epilogue(self, root: Scalar, value: str, number: str) -> str:
-        """The expression at full width, with the sum in place of its load."""
+    def evaluated(self, root: Scalar, name: str, *values: str) -> str:
+        """The expression at full width, with the values in place of its loads."""
         code, scope = Code(self.host.has_scaling), Scope("done")
-        result = evaluate(Operations(code, scope, self.lanes), root, value)
+        result = evaluate(Operations(code, scope, self.lanes), root, *values)
         self.declarations |= code.declarations
         # Names are unique within a function, so each use gets its own.
         for line in scope.lines:
-            self.put(line.replace("%v", f"%e{number}.v"))
-        return result.replace("%v", f"%e{number}.v")
+            self.put(line.replace("%v", f"%e{name}.v"))
+        return result.replace("%v", f"%e{name}.v")

@@ -15,13 +15,13 @@ from concurrent.futures import Future
 from dataclasses import dataclass
 
 import llvmlite.binding as llvm
+import torch
 
 from ....concurrency import fork_safe_locks
 from ....concurrency.await_future import result_of
 from ....concurrency.compute_once import once
 from ....runtime.program.native_kernels import NativeFunction, NativeKernel, Words
-from ....schedule.library.own_kernels import matmul_tiling_and_packing
-from ....schedule.library.own_kernels.matmul_tiling_and_packing import Product, Shape, Step, Sum, Tile
+from ....schedule.library.own_kernels.matmul_tiling_and_packing import ITEM, Product, Shape, Step, Sum, Tile
 from ..compile_to_machine_code import compile_function
 from ..target_cpu import host, initialize
 from .argument_tables import load_offsets, load_pointers, load_words, words
@@ -204,12 +204,12 @@ def make(product: Product) -> Step:
     tables = product_tables(product)
     tasks = len(product.chunks) * product.panels
     grain = tasks if product.flops < SERIAL else 1
-    panel = 4 * product.panel
+    panel = ITEM[product.result] * product.panel
     plan = words(
         tasks,
         grain,
         product.panels,
-        product.depth * panel,
+        product.depth * product.item * product.panel,
         panel,
         panel if product.has_bias else 0,
         tables.chunks,
@@ -244,29 +244,37 @@ def _places(product: Product, kinds: list[tuple[int, ...]]) -> list[int]:
     for part in product.sums:
         starts.append(starts[-1] + 8 * (len(WORDS) + RUN_WORDS * len(part.runs)))
     words: list[int] = []
+    item = ITEM[product.result]
     for chunk in product.chunks:
         for place in chunk:
             (x0, x1), (out0, out1) = place.x, place.out
-            words += (numbers[place.halves], 4 * x0, 4 * x1, 4 * out0, 4 * out1, 4 * out0, 4 * out1, starts[place.sum])
+            to = item * out0, item * out1
+            words += (numbers[place.halves], product.item * x0, product.item * x1, *to, *to, starts[place.sum])
     return words
 
 
 def _numbers(product: Product, part: Sum, *, is_last: bool) -> list[int]:
     vectors = product.last_vectors if is_last else product.shape.vectors
-    row = 4 * vectors * product.shape.lanes
+    row = product.item * vectors * product.shape.lanes
     valid = product.shape.lanes
     if is_last and product.outputs % product.shape.lanes:
         valid = product.outputs % product.shape.lanes
-    words = [4 * part.x_step, 4 * part.out_step, 4 * part.out_step, len(part.runs), valid]
+    out_step = ITEM[product.result] * part.out_step
+    words = [product.item * part.x_step, out_step, out_step, len(part.runs), valid]
     summed = 0
     for number, run in enumerate(part.runs):
         summed += run.length
         following = part.runs[number + 1].length if number + 1 < len(part.runs) else None
-        flush = following is not None and summed + following > matmul_tiling_and_packing.LONGEST_RUN
+        flush = following is not None and summed + following > product.longest_run
         if flush:
             summed = 0
-        words += (4 * run.x, run.length, int(flush), run.weight * row)
+        words += (product.item * run.x, run.length * product.item // 4, int(flush), run.weight * row)
     return words
+
+
+def dtypes() -> tuple[torch.dtype, ...]:
+    """What the tiles multiply on this machine."""
+    return (torch.float32, torch.bfloat16) if host().has_bf16_pairs else (torch.float32,)
 
 
 @once

@@ -105,8 +105,10 @@ def pad(x: TensorType, size: tuple[int, int], border: tuple[int, ...]) -> Step:
     images, channels, x_height, x_width = x.shape
     height, width = size
     above, left = border
-    line, pixel = 4 * width * channels, 4 * channels
+    item = x.dtype.itemsize
+    line, pixel = item * width * channels, item * channels
     is_whole = x.stride[1] == 1 and x.stride[3] == channels or channels == 1 and x.stride[3] == 1
+    assert is_whole or item == 4, "single numbers are copied as float32"
     total = images * height * line
     sizes = words(
         images * height,
@@ -114,8 +116,8 @@ def pad(x: TensorType, size: tuple[int, int], border: tuple[int, ...]) -> Step:
         height,
         above,
         x_height,
-        4 * x.stride[0],
-        4 * x.stride[2],
+        item * x.stride[0],
+        item * x.stride[2],
         line,
         left * pixel,
         x_width * pixel,
@@ -123,8 +125,8 @@ def pad(x: TensorType, size: tuple[int, int], border: tuple[int, ...]) -> Step:
         is_whole,
         x_width,
         channels,
-        4 * x.stride[3],
-        4 * x.stride[1],
+        item * x.stride[3],
+        item * x.stride[1],
     )
     kernel = NativeKernel("pad", _function(), len(TABLE), total / 4)
     return Step(kernel, (("out", 0), ("x", 0), sizes))

@@ -35,8 +35,7 @@ class Form:
 
 
 def multiplies_pairs(form: Form, machine: Host) -> bool:
-    has_instruction = machine.vector_bits == 512 and "+avx512bf16" in machine.features.split(",")
-    return has_instruction and form.dtype == "bf16" and form.rows >= PAIRS and not form.loads
+    return machine.has_bf16_pairs and form.dtype == "bf16" and form.rows >= PAIRS and not form.loads
 
 
 def load_elements(form: Form, machine: Host) -> int:

@@ -7,6 +7,9 @@ that share them), and walks over blocks of 14 queries. A block's scores stay in 
 softmax, product with the values. With a causal mask each block reads no more keys than its last query attends to.
 
     region       of each thread: packed keys | packed values | scores of a block | one number for each of its queries
+
+In bf16 the scores and the sums are float32. The softmax writes its weights over the scores in bf16, for the second
+product, whose result stays float32 until it is divided by the sum: the region holds that too.
 """
 
 from __future__ import annotations
@@ -15,6 +18,7 @@ from dataclasses import dataclass
 
 import torch
 
+from ....tensors.dtypes import NAMES
 from ....tensors.tensor_types import TensorType
 from ..call_specs import AttentionSpec
 from ..candidate import Candidate, from_steps
@@ -67,18 +71,37 @@ class Attention:
         return self.scores.outputs
 
     @property
+    def pair(self) -> int:
+        """How many numbers along a sum take the place of one float32."""
+        return 4 // self.scores.item
+
+    @property
+    def value_steps(self) -> int:
+        return self.values.depth // self.pair
+
+    @property
     def keys_bytes(self) -> int:
-        lanes = self.scores.shape.lanes
-        return 4 * self.scores.outputs * (-(-self.spec.q.shape[3] // lanes) * lanes)
+        lanes, steps = self.scores.shape.lanes, self.spec.q.shape[3] // self.pair
+        return 4 * self.scores.outputs * (-(-steps // lanes) * lanes)
 
     @property
     def values_bytes(self) -> int:
         # The last panel may be narrower, but it is written at full width.
-        return 4 * (matmul_tiling_and_packing.packed_columns(self.values) * self.values.depth + self.values.panel)
+        return 4 * (matmul_tiling_and_packing.packed_columns(self.values) * self.value_steps + self.values.panel)
+
+    @property
+    def scores_bytes(self) -> int:
+        return 4 * 2 * self.scores.shape.half * self.scores_row
+
+    @property
+    def sums_row(self) -> int:
+        """The stride between the results of two queries in the region; 0 where they are written to the output."""
+        return 0 if self.pair == 1 else matmul_tiling_and_packing.packed_columns(self.values)
 
     @property
     def region_bytes(self) -> int:
-        size = self.keys_bytes + self.values_bytes + 4 * 2 * self.scores.shape.half * (self.scores_row + 1)
+        size = self.keys_bytes + self.values_bytes + self.scores_bytes
+        size += 4 * 2 * self.scores.shape.half * (self.sums_row + 1)
         return -(-size // 64) * 64
 
 
@@ -121,8 +144,11 @@ def why_not_laid_out(spec: AttentionSpec, output: TensorType) -> str | None:
 def why_not_attention(spec: AttentionSpec, output: TensorType) -> str | None:
     if matmul_tiling_and_packing.shape_here() is None:
         return "there are no kernels for this machine"
-    if any(type.dtype is not torch.float32 for type in (*spec.inputs.values(), output)):
-        return "the kernels compute in float32"
+    dtypes = {type.dtype for type in (*spec.inputs.values(), output)}
+    if len(dtypes) > 1 or spec.q.dtype not in matmul_tiling_and_packing.dtypes_of_tiles():
+        return "the kernels compute in another dtype"
+    if spec.q.dtype is torch.bfloat16 and spec.q.shape[3] % 2:
+        return "an odd number of bf16 has no pairs"
     why = why_not_laid_out(spec, output)
     if why is not None:
         return why
@@ -144,11 +170,16 @@ def attention_of(spec: AttentionSpec, output: TensorType, shape: Shape, threads:
         last = first + size
         blocks.append(Block(first, halved(size, shape.half), min(last, keys) if spec.is_causal else keys))
         first = last
-    q_step, out_step = spec.q.stride[2], output.stride[2]
+    dtype = NAMES[spec.q.dtype]
+    is_half = dtype == "bf16"
+    q_step, out_step = spec.q.stride[2], -(-columns // shape.lanes) * shape.lanes if is_half else output.stride[2]
+    # Weights in bf16 are written over the scores: the step from one query to the next stays the same.
+    weights_row = row * 2 if is_half else row
     sums = {seen: number for number, seen in enumerate(dict.fromkeys(block.keys for block in blocks))}
     to_scores, to_out = [], []
     for block in blocks:
         second = block.halves[0]
+        first_out = 0 if is_half else block.first
         # The second group of a tile without one is never accessed.
         to_scores.append(
             TablePlace(block.halves, (block.first * q_step, (block.first + second) * q_step), (0, second * row))
@@ -156,23 +187,36 @@ def attention_of(spec: AttentionSpec, output: TensorType, shape: Shape, threads:
         to_out.append(
             TablePlace(
                 block.halves,
-                (0, second * row),
-                (block.first * out_step, (block.first + second) * out_step),
+                (0, second * weights_row),
+                (first_out * out_step, (first_out + second) * out_step),
                 sums[block.keys],
             )
         )
     scores = Product(
-        row, depth, (Sum(q_step, row, runs_of([0], depth)),), (tuple(to_scores),), False, False, None, shape
+        row,
+        depth,
+        (Sum(q_step, row, runs_of([0], depth, dtype)),),
+        (tuple(to_scores),),
+        False,
+        False,
+        None,
+        shape,
+        dtype=dtype,
     )
+
+    def in_pairs(count: int) -> int:
+        return count + count % 2 if is_half else count
+
     values = Product(
         columns,
-        keys,
-        tuple(Sum(row, out_step, runs_of([0], seen)) for seen in sums),
+        in_pairs(keys),
+        tuple(Sum(weights_row, out_step, runs_of([0], in_pairs(seen), dtype)) for seen in sums),
         (tuple(to_out),),
         False,
         False,
         None,
         shape,
+        dtype=dtype,
     )
     splits = min(-(-FEW_TASKS // (batch * heads)), len(blocks))
     return Attention(spec, output, tuple(blocks), scores, values, splits, min(threads, batch * heads * splits))

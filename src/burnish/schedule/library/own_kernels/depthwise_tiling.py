@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from ....ops.scalar_ir import Scalar
+from ....tensors.dtypes import NAMES
 from ..call_specs import ConvSpec
 from .matmul_tiling_and_packing import Product, Run, Shape, Sum, TablePlace, in_chunks, places_of_row
 
@@ -40,12 +41,16 @@ def depthwise_product(spec: ConvSpec, epilogue: Scalar | None, shape: Shape) -> 
         channels,
         spec.weight.shape[2] * spec.weight.shape[3],
         tuple(sums),
-        in_chunks(places, channels * spec.stride[0] * spec.stride[1], channels, spec.weight.numel),
+        in_chunks(
+            places, channels * spec.stride[0] * spec.stride[1], channels, spec.weight.numel, item=spec.x.dtype.itemsize
+        ),
         spec.bias is not None,
         spec.residual is not None,
         epilogue,
         shape,
         is_depthwise=True,
+        dtype=NAMES[spec.x.dtype],
+        result=NAMES[spec.x.dtype],
     )
 
 

@@ -27,6 +27,9 @@ LONGEST_RUN = 128
 """Most numbers that are summed in a register before the sum goes to memory. A longer chain of additions would round
 more than the libraries' blocks do."""
 
+LONGEST_RUN_OF_PAIRS = 1024
+"""The same for bf16. Rounding the result hides the rounding of the sum."""
+
 SMALL_WEIGHT, CHUNK_BYTES, LARGE_CHUNK_BYTES = 512 << 10, 256 << 10, 1 << 20
 """All panels are computed for a chunk of pixels before the next one, so that its data stays in a core's own cache. A
 weight that does not fit there is read once for each chunk: then chunks are larger."""
@@ -62,6 +65,11 @@ class Tile:
     has_residual: bool = False
     epilogue: Scalar | None = None
     """An expression of the sum, which it reads as a load of buffer 0."""
+    dtype: str = "f32"
+    """Of x and of the weights. bf16 is multiplied in pairs, which are neighbours in memory: a pair takes the place of a
+    float32. The sums are float32."""
+    result: str = "f32"
+    """The dtype of the result, of the bias and of the residual."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,6 +114,18 @@ class Product:
     epilogue: Scalar | None
     shape: Shape
     is_depthwise: bool = False
+    dtype: str = "f32"
+    """Of x and of the weights, see `Tile`. Offsets count its numbers, also where those are multiplied in pairs."""
+    result: str = "f32"
+
+    @property
+    def item(self) -> int:
+        """The bytes of a number of x."""
+        return ITEM[self.dtype]
+
+    @property
+    def longest_run(self) -> int:
+        return longest_run(self.dtype)
 
     @property
     def flops(self) -> int:
@@ -128,8 +148,18 @@ class Product:
     def tile(self, halves: tuple[int, ...], *, is_last: bool) -> Tile:
         vectors = self.last_vectors if is_last else self.shape.vectors
         is_masked = is_last and self.outputs % self.shape.lanes != 0
-        is_blocked = self.depth > LONGEST_RUN and not self.is_depthwise
-        return Tile(halves, vectors, is_masked, self.is_depthwise, is_blocked, self.has_residual, self.epilogue)
+        is_blocked = self.depth > self.longest_run and not self.is_depthwise
+        return Tile(
+            halves,
+            vectors,
+            is_masked,
+            self.is_depthwise,
+            is_blocked,
+            self.has_residual,
+            self.epilogue,
+            self.dtype,
+            self.result,
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,6 +175,9 @@ class Batched:
     b_row: int
     b_column: int
 
+
+ITEM = {"f32": 4, "bf16": 2}
+"""The bytes of a number."""
 
 Spot = tuple[str, int]
 """The name of a tensor, and a byte offset in it."""
@@ -204,6 +237,8 @@ class NativeKernelMaker:
     """Of "out", "a", "b" and, where something is added, "added". Given a `mkl.Gemm`."""
     dtypes_of_gemm: Callable[[], Container[torch.dtype]]
     """The dtypes that `gemm` supports."""
+    dtypes_of_tiles: Callable[[], Container[torch.dtype]]
+    """The dtypes of x and of the weights that the tiles multiply on this machine."""
     shape: Callable[[], Shape | None]
     """The tile shape on this machine; None where it has too few registers."""
 
@@ -221,6 +256,10 @@ def maker() -> NativeKernelMaker:
 
 def dtypes_of_gemm() -> Container[torch.dtype]:
     return _makers[0].dtypes_of_gemm() if _makers else ()
+
+
+def dtypes_of_tiles() -> Container[torch.dtype]:
+    return _makers[0].dtypes_of_tiles() if _makers else ()
 
 
 def shape_here() -> Shape | None:
@@ -267,25 +306,30 @@ def places_of_row(count: int, x: int, out: int, x_step: int, out_step: int, half
     return made
 
 
-def runs_of(starts: Sequence[int], length: int) -> tuple[Run, ...]:
+def longest_run(dtype: str) -> int:
+    return LONGEST_RUN_OF_PAIRS if dtype == "bf16" else LONGEST_RUN
+
+
+def runs_of(starts: Sequence[int], length: int, dtype: str = "f32") -> tuple[Run, ...]:
     """Stretches of one length, split at the longest run that a sum may have."""
+    longest = longest_run(dtype)
     return tuple(
-        Run(start + at, number * length + at, min(LONGEST_RUN, length - at))
+        Run(start + at, number * length + at, min(longest, length - at))
         for number, start in enumerate(starts)
-        for at in range(0, length, LONGEST_RUN)
+        for at in range(0, length, longest)
     )
 
 
 def in_chunks(
-    places: list[TablePlace], read: int, written: int, weight: int, scale: float = 1.0
+    places: list[TablePlace], read: int, written: int, weight: int, scale: float = 1.0, item: int = 4
 ) -> tuple[tuple[TablePlace, ...], ...]:
     """Groups neighbouring tiles into chunks of `scale` times the usual size. `read` and `written` are numbers for each
-    pixel; `weight` is the size of the whole weight."""
+    pixel, of `item` bytes; `weight` is the size of the whole weight."""
     pixels = sum(sum(place.halves) for place in places) / max(len(places), 1)
-    if 4 * weight <= SMALL_WEIGHT:
-        count = max(int(scale * CHUNK_BYTES / (4 * (read + written) * pixels)), 1)
+    if item * weight <= SMALL_WEIGHT:
+        count = max(int(scale * CHUNK_BYTES / (item * (read + written) * pixels)), 1)
     else:
-        count = max(int(scale * LARGE_CHUNK_BYTES / (4 * read * pixels)), 1)
+        count = max(int(scale * LARGE_CHUNK_BYTES / (item * read * pixels)), 1)
     parts = split_evenly(len(places), count)
     chunks, at = [], 0
     for size in parts:
@@ -302,10 +346,10 @@ def packed_columns(product: Product) -> int:
 def panels(products: Sequence[Product], has_bias: bool, is_finite_only: bool = False) -> Panels:
     """The packing of a weight for products that are the parts of one sum."""
     product, at = products[0], 0
-    parts = []
+    parts, pair = [], 1 if product.is_depthwise else 4 // product.item
     for each in products:
-        parts.append((at, each.depth))
-        at += each.depth
+        parts.append((at, each.depth // pair))
+        at += each.depth // pair
     return Panels(
         tuple(parts),
         product.panel,
@@ -313,4 +357,5 @@ def panels(products: Sequence[Product], has_bias: bool, is_finite_only: bool = F
         product.last_vectors * product.shape.lanes,
         has_bias,
         is_finite_only,
+        pair == 2,
     )

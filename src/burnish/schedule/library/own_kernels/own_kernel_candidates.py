@@ -1,4 +1,5 @@
-"""Candidates that are our own kernels: linear layers and convolutions with frozen weights, in float32.
+"""Candidates that are our own kernels: linear layers and convolutions with frozen weights, in float32, and in bf16
+where the processor multiplies pairs of it.
 
     own_linear(spec, epilogue)          None where the kernels do not fit; `why_not_linear` says why
     own_convolution(spec, epilogue)     of a channels-last x; windows that cross the edge read a padded copy
@@ -9,11 +10,13 @@ too: NaN, infinities and rounding are those of a separate kernel of ours after t
 
 from __future__ import annotations
 
+from collections.abc import Container
 from dataclasses import replace
 
 import torch
 
 from ....ops.scalar_ir import Scalar
+from ....tensors.dtypes import NAMES
 from ....tensors.tensor_types import TensorType, has_stride
 from ...layouts.channels_last_strides import channels_last_stride
 from ..call_specs import ConvSpec, LinearSpec, MatmulSpec
@@ -53,6 +56,8 @@ def why_not_linear(spec: LinearSpec) -> str | None:
     if why is not None:
         return why
     (rows, depth), (down, across) = spec.x.shape, spec.x.stride
+    if spec.x.dtype is torch.bfloat16 and depth % 2:
+        return "an odd number of bf16 has no pairs"
     if across != 1 and depth != 1 or rows > 1 and down < depth:
         return "the rows of x have gaps between their numbers"
     if spec.residual is not None and not spec.residual.is_contiguous:
@@ -69,13 +74,16 @@ def _why_not(spec: LinearSpec | ConvSpec) -> str | None:
         return "activations are given as expressions"
     if spec.bias is not None and not spec.bias.is_contiguous:
         return "the bias has gaps"
-    return _why_not_inputs(spec)
+    return _why_not_inputs(spec, matmul_tiling_and_packing.dtypes_of_tiles())
 
 
-def _why_not_inputs(spec: LinearSpec | ConvSpec | MatmulSpec) -> str | None:
+def _why_not_inputs(
+    spec: LinearSpec | ConvSpec | MatmulSpec, dtypes: Container[torch.dtype] = (torch.float32,)
+) -> str | None:
+    first = next(iter(spec.inputs.values())).dtype
     for name, type in spec.inputs.items():
-        if type.dtype is not torch.float32 or type.device.type != "cpu":
-            return f"{name} is {type}: the kernels compute in float32 on the CPU"
+        if type.dtype not in dtypes or type.dtype is not first or type.device.type != "cpu":
+            return f"{name} is {type}: the kernels compute in another dtype on the CPU"
         if type.numel == 0:
             return f"{name} is empty"
     return None
@@ -92,22 +100,27 @@ def linear_products(spec: LinearSpec, epilogue: Scalar | None) -> list[Product]:
     (rows, depth), outputs, step = spec.x.shape, spec.weight.shape[0], spec.x.stride[0]
     step = step if rows > 1 else depth
     places = places_of_row(rows, 0, 0, step, outputs, shape.half)
-    is_deep = depth > DEEPEST and 4 * rows * depth > CACHED_BYTES
+    dtype = NAMES[spec.x.dtype]
+    item = matmul_tiling_and_packing.ITEM[dtype]
+    # Between the parts of a bf16 sum, its result would be rounded.
+    is_deep = dtype == "f32" and depth > DEEPEST and item * rows * depth > CACHED_BYTES
     parts = matmul_tiling_and_packing.split_evenly(depth, DEEPEST) if is_deep else [depth]
     made = []
     for number, part in enumerate(parts):
         is_first, is_last = number == 0, number == len(parts) - 1
-        chunks = matmul_tiling_and_packing.in_chunks(places, part, outputs, part * outputs, shape.chunk)
+        chunks = matmul_tiling_and_packing.in_chunks(places, part, outputs, part * outputs, shape.chunk, item)
         made.append(
             Product(
                 outputs,
                 part,
-                (Sum(step, outputs, runs_of([0], part)),),
+                (Sum(step, outputs, runs_of([0], part, dtype)),),
                 chunks,
                 is_first and spec.bias is not None,
                 not is_first or spec.residual is not None,
                 epilogue if is_last else None,
                 shape,
+                dtype=dtype,
+                result=dtype,
             )
         )
     return made
@@ -191,8 +204,11 @@ def why_not_convolution(spec: ConvSpec) -> str | None:
         return "it is no plain convolution of images"
     if spec.groups > 1 and (why := why_not_depthwise(spec)) is not None:
         return why
-    if spec.groups > 1 and not is_dense_channels_last(spec.x):
+    is_half = spec.x.dtype is torch.bfloat16
+    if (spec.groups > 1 or is_half) and not is_dense_channels_last(spec.x):
         return "x is not channels-last"
+    if is_half and spec.groups == 1 and spec.x.shape[1] % 2:
+        return "an odd number of bf16 has no pairs"
     if spec.residual is not None and not has_stride(spec.residual, channels_last_stride(spec.output_shape)):
         return "the residual has another layout than the result"
     if spec.output_shape[0] * spec.output_shape[2] * spec.output_shape[3] // 14 > MOST_PLACES:
@@ -254,11 +270,14 @@ def convolution_product(spec: ConvSpec, epilogue: Scalar | None) -> Product:
             for n, start in enumerate(starts)
             for place in row
         ]
-    runs = runs_of(*_runs(spec, line, channels))
+    dtype = NAMES[spec.x.dtype]
+    runs = runs_of(*_runs(spec, line, channels), dtype)
     depth = sum(run.length for run in runs)
     # Neighbouring windows share most of what they read.
     reads = max(depth * across * down // max(spec.weight.shape[2] * spec.weight.shape[3], 1), channels)
-    chunks = matmul_tiling_and_packing.in_chunks(places, reads, outputs, depth * outputs, shape.chunk)
+    chunks = matmul_tiling_and_packing.in_chunks(
+        places, reads, outputs, depth * outputs, shape.chunk, matmul_tiling_and_packing.ITEM[dtype]
+    )
     return Product(
         outputs,
         depth,
@@ -268,6 +287,8 @@ def convolution_product(spec: ConvSpec, epilogue: Scalar | None) -> Product:
         spec.residual is not None,
         epilogue,
         shape,
+        dtype=dtype,
+        result=dtype,
     )
 
 
@@ -290,7 +311,7 @@ def _candidate(
         scratch = 0
     else:
         images, channels = spec.x.shape[:2]
-        scratch = 4 * images * channels * padded[0] * padded[1]
+        scratch = spec.x.dtype.itemsize * images * channels * padded[0] * padded[1]
 
     def steps() -> list[Step]:
         made = matmul_tiling_and_packing.maker().product(product)
