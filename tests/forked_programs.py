@@ -1,15 +1,21 @@
 """Runs programs in processes of their own, forked from one that has imported what all of them need.
 
+    run_program("import torch, burnish; print(burnish.compile(torch.sin)(torch.ones(3)))").stdout
+
     server = ProgramServer("import torch, burnish", {"LD_PRELOAD": ...})
     server.run("print(torch.ones(3).sum())").stdout
     server.close()
 
 Importing torch takes longer than most programs of a test. A program ends as any other: its threads are waited for, and
 what it has registered for its end is called. All programs of a server have the same seed for hashes and similar
-addresses, so they cannot show that something is found again by another process.
+addresses, so they cannot show that something is found again by another process: `run_program` has two servers, which
+take turns.
 """
 
+import atexit
+import functools
 import gc
+import itertools
 import json
 import os
 import select
@@ -31,11 +37,14 @@ class ProgramServer:
             start_new_session=True,
         )
 
-    def run(self, code: str, timeout: float = 300) -> subprocess.CompletedProcess[str]:
+    def run(
+        self, code: str, *arguments: str, environment: dict[str, str] | None = None, timeout: float = 300
+    ) -> subprocess.CompletedProcess[str]:
         assert self.process.stdin is not None and self.process.stdout is not None
         with tempfile.TemporaryDirectory() as folder:
             out, err = Path(folder, "out"), Path(folder, "err")
-            self.process.stdin.write(json.dumps([code, str(out), str(err)]).encode() + b"\n")
+            request = [[code, arguments, environment, os.getcwd()], str(out), str(err)]
+            self.process.stdin.write(json.dumps(request).encode() + b"\n")
             self.process.stdin.flush()
             if not select.select([self.process.stdout], [], [], timeout)[0]:
                 self.close()
@@ -50,7 +59,33 @@ class ProgramServer:
             os.killpg(self.process.pid, signal.SIGKILL)
 
 
-def next_program(prepare: str) -> str | None:
+turns = itertools.cycle(range(2))
+
+
+@functools.cache
+def server_that_imported_torch(number: int) -> ProgramServer:
+    server = ProgramServer("import torch", {})
+    atexit.register(server.close)
+    return server
+
+
+def run_program(
+    code: str, *arguments: str, environment: dict[str, str] | None = None, ends: tuple[int, ...] = (0,)
+) -> subprocess.CompletedProcess[str]:
+    """As `python -c CODE ARGUMENTS` does, but that torch is imported before. What torch or Python read from the
+    environment as they start is that of the tests."""
+    environment = {**(os.environ if environment is None else environment)}
+    server = server_that_imported_torch(next(turns))
+    try:
+        done = server.run(code, *arguments, environment=environment)
+    except subprocess.TimeoutExpired:
+        server_that_imported_torch.cache_clear()
+        raise
+    assert done.returncode in ends, done.stdout + done.stderr
+    return done
+
+
+def next_program(prepare: str) -> list | None:
     """Serves until its input ends, and returns None. In each forked process it returns the program to run there."""
     gc.disable()  # nothing that is imported becomes garbage, and programs need not go through it
     exec(prepare, {})
@@ -75,6 +110,13 @@ if __name__ == "__main__":
     sys.path[0] = ""  # as `python -c` has it
     program = next_program(sys.argv[1])
     if program is not None:
-        sys.argv = ["-c"]
+        code, arguments, environment, folder = program
+        os.chdir(folder)
+        if environment is not None:
+            os.environ.clear()
+            os.environ.update(environment)
+            entries = environment.get("PYTHONPATH", "").split(os.pathsep)
+            sys.path[1:1] = [entry for entry in entries if entry and entry not in sys.path]
+        sys.argv = ["-c", *arguments]
         main = sys.modules["__main__"] = types.ModuleType("__main__")
-        exec(compile(program, "<string>", "exec"), vars(main))
+        exec(compile(code, "<string>", "exec"), vars(main))

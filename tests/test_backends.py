@@ -3,9 +3,7 @@
 import functools
 import importlib.metadata
 import math
-import os
 import shutil
-import subprocess
 import sys
 import threading
 import types
@@ -19,6 +17,8 @@ from burnish.backends import registry
 from burnish.backends.registry import Backend, list_backends, lookup, register_backend
 from burnish.compiler.adapters import specialize_numbers
 from burnish.errors import BackendError, UserError
+
+from .forked_programs import run_program
 
 NAMES = ["burnish", "eager", "aot_eager", "inductor"]
 
@@ -381,8 +381,7 @@ def test_eager_runs_without_loading_the_compiler_of_torch():
         "b.lookup('eager')(gm, [torch.ones(1)]); b.list_backends()\n"
         "print([m for m in ('torch._dynamo', 'torch._inductor', 'torch._functorch.aot_autograd') if m in sys.modules])"
     )
-    environment = {"PYTHONPATH": os.pathsep.join(filter(None, sys.path)), "PATH": ""}
-    ran = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True)
+    ran = run_program(code, environment={"PATH": ""})
     assert ran.stdout == "[]\n", ran.stderr
 
 

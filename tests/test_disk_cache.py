@@ -2,8 +2,7 @@
 
 import errno
 import os
-import subprocess
-import sys
+import signal
 import zipfile
 from concurrent.futures import ThreadPoolExecutor
 
@@ -20,6 +19,8 @@ from burnish.runtime.disk.disk_cache import MAGIC, DiskCache
 from burnish.schedule.library.autotune_candidates import Measurements, choose, key_of, memory
 from burnish.schedule.library.call_specs import LinearSpec
 from burnish.tensors.tensor_types import TensorType
+
+from .forked_programs import run_program
 
 
 @pytest.fixture
@@ -140,8 +141,8 @@ from burnish.runtime.disk.disk_cache import DiskCache
 os.replace = lambda *_: os.kill(os.getpid(), signal.SIGKILL)
 DiskCache(Path(sys.argv[1])).put("kind", "key", b"content")
 """
-    ended = subprocess.run([sys.executable, "-c", program, str(shelf.folder)], check=False)
-    assert ended.returncode == -9 and shelf.get("kind", "key") is None
+    run_program(program, str(shelf.folder), ends=(-signal.SIGKILL,))
+    assert shelf.get("kind", "key") is None
     assert shelf.clear() == 1, "what it left is cleared with the rest"
 
 

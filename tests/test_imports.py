@@ -3,6 +3,8 @@
 import subprocess
 import sys
 
+from .forked_programs import run_program
+
 PROGRAM = """
 import sys, torch
 before = set(sys.modules)
@@ -26,7 +28,7 @@ print(sorted(m for m in new if m in heavy or m.startswith(tuple(h + "." for h in
 
 
 def test_capture_imports_neither_the_other_compiler_nor_sympy():
-    found = subprocess.run([sys.executable, "-c", PROGRAM], capture_output=True, text=True, check=True)
+    found = run_program(PROGRAM)
     assert found.stdout.strip() == "[]", found.stdout + found.stderr
 
 
@@ -74,9 +76,7 @@ else:
 
 
 def test_compilation_for_the_cpu_imports_no_triton(tmp_path):
-    words = [sys.executable, "-c", COMPILE]
-    found = subprocess.run(words, capture_output=True, text=True, check=True)
+    found = run_program(COMPILE)
     assert found.stdout.strip() == "[]", found.stdout + found.stderr
-    words += ["without", "with-report", str(tmp_path / "report.html")]
-    found = subprocess.run(words, capture_output=True, text=True, check=True)
+    found = run_program(COMPILE, "without", "with-report", str(tmp_path / "report.html"))
     assert "triton not found" not in found.stderr and (tmp_path / "report.html").is_file()

@@ -16,6 +16,7 @@ from torch import nn
 
 import burnish
 
+from ..forked_programs import run_program
 from .recording_backend import Recording
 
 
@@ -404,8 +405,7 @@ want = net(x)
 
 
 def beside_dynamo(program):
-    done = subprocess.run([sys.executable, "-c", BESIDE + program], capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
+    run_program(BESIDE + program)
 
 
 def test_it_is_an_optimized_module_once_dynamo_is_there():

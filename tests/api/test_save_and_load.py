@@ -2,8 +2,6 @@
 
 import json
 import os
-import subprocess
-import sys
 import warnings
 import zipfile
 
@@ -16,6 +14,8 @@ from burnish.compiler import graph_cache_key, load_precompiled
 from burnish.errors import UserError
 from burnish.export.file_format import ALIGNMENT, DESCRIPTION, PROGRAM, SIGNATURE
 from burnish.runtime.state_watch.native_watch import is_supported
+
+from ..forked_programs import run_program
 
 X = torch.linspace(-1, 1, 96).reshape(4, 24)
 
@@ -66,7 +66,7 @@ torch.save(y, {str(tmp_path / "y")!r})
 print("burnish.lower.pipeline" in sys.modules)
 """
     environment = os.environ | {"BURNISH_CACHE": "1", "BURNISH_CACHE_DIR": str(tmp_path / "cache")}
-    done = subprocess.run([sys.executable, "-c", program], env=environment, check=True, capture_output=True, text=True)
+    done = run_program(program, environment=environment)
     assert done.stdout.strip() == "False" and not done.stderr
     torch.testing.assert_close(torch.load(tmp_path / "y"), want)
 

@@ -1,7 +1,6 @@
 """A Python that is newer than all that capture knows: one warning, and everything runs eagerly."""
 
-import subprocess
-import sys
+from ..forked_programs import run_program
 
 PROGRAM = """
 import sys, warnings, torch
@@ -36,8 +35,7 @@ except burnish.UserError as error:
 
 
 def test_an_unknown_python_runs_everything_eagerly():
-    found = subprocess.run([sys.executable, "-c", PROGRAM], capture_output=True, text=True, check=False)
-    assert found.returncode == 0, found.stderr
+    found = run_program(PROGRAM)
     known = "this is Python 3.99, and capture knows the bytecode of Python 3.11 to 3.14."
     assert found.stdout.splitlines() == [
         f"burnish: {known} Nothing is compiled: functions and modules run as plain Python.",

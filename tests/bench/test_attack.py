@@ -53,3 +53,20 @@ def test_a_shared_gradient_is_found(monkeypatch):
             ),
         )
     assert any("gradient 0 overlaps gradient 1" in text for text in verdict.differences)
+
+
+@pytest.mark.parametrize("draws", [0, trial.DRAWS])
+def test_errors_above_twice_eagers_are_measured_over_more_inputs(monkeypatch, draws):
+    """Less than is allowed, so that nothing differs: by chance on the first input, or on all."""
+    wrong_in = iter([True, *[draws > 0] * trial.DRAWS])
+
+    def compiled(run):
+        factor = 1 + 3 * torch.finfo(torch.float32).eps if next(wrong_in) else 1
+        return lambda x: run(x) * factor
+
+    monkeypatch.setattr(trial.burnish, "compile", compiled)
+    verdict = trial.tried("scaled", lambda: Program(torch.sin, (torch.linspace(1.0, 1.5, 8),)))
+    assert verdict.differences == [] and min(ratio for ratio, _ in verdict.over_draws) >= 1
+    assert [name for ratio, name in verdict.ratios if ratio > 2] == [name for _, name in verdict.over_draws] != []
+    assert all((ratio > 2) == (draws > 0) for ratio, _ in verdict.over_draws)
+    assert "root mean squares" in trial.report([verdict], 0)

@@ -2,6 +2,7 @@
 
 import collections
 import decimal
+import enum
 import functools
 import itertools
 import struct
@@ -175,6 +176,58 @@ def test_sum_with_a_start():
         return sum(xs), sum(xs, start=torch.ones(2)), sum([[1], [2]], []), sum(x.shape[0] for x in xs)
 
     return fn, [([torch.randn(2)],), ([torch.randn(2)] * 3,), ([torch.randn(2)],)]
+
+
+class Size(enum.IntEnum):
+    ONE = 1
+
+
+class AddsAfterwards:
+    def __radd__(self, other):
+        return 0.1
+
+
+@program
+def test_sum_rounds_floats_as_c_code_does():
+    """Since 3.12 that is corrected for what rounding loses, from the first float to the first other object."""
+
+    def fn(x, s):
+        tenths = [0.1] * 10
+        return (
+            x + 1,
+            [
+                sum(0.1 for _ in tenths),
+                sum(map(lambda v: v, tenths), s),
+                sum(tenths, s),
+                sum((v for v in tenths), -0.0),
+            ],
+            [sum([s * 0.1, 0.2, s * 0.3, 1, 0.1]), sum([1, 2, s], s), sum([s], 0.7), sum([], s), sum([s, True, s])],
+            sum(v for v in [1, 0.1, Size.ONE, 0.1, True, 0.1, 1j, 0.1, 0.2]),
+            sum(v for v in [1, AddsAfterwards(), *tenths]),
+            sum(v for v in [0.1, AddsAfterwards(), *tenths]),
+        )
+
+    return fn, [(torch.ones(2), s) for s in (0.1, 0.7, 0.3, -0.9, 1e308, 0.3)]
+
+
+@program
+def test_sum_raises_before_it_asks_for_more():
+    def fn(x, start):
+        asked = []
+
+        def numbers(*values):
+            for value in values:
+                asked.append(value)
+                yield value
+
+        for values in ((0.1, 10**400, 0.2), (10**400, 0.1, 0.2), (0.1, "a", 0.2), (0.1, 2**70, 0.1, 0.1)):
+            try:
+                asked.append(sum(numbers(*values), start))
+            except (OverflowError, TypeError) as error:
+                asked.append(str(error))
+        return x + 1, asked
+
+    return fn, [(torch.ones(2), start) for start in (0, 0.5, "", b"", 0.25, 1j)]
 
 
 @program

@@ -157,6 +157,17 @@ def test_closure_returned_and_called_afterwards():
     )
 
 
+@program(breaks=0)
+def test_functions_without_free_variables_have_no_closure():
+    def fn(x):
+        def inner(y, k=2, *, by=1):
+            return y
+
+        return x + 1, [f.__closure__ for f in (inner, lambda y: y, lambda y, z=3: y)], (lambda: x).__closure__ is None
+
+    return fn, lambda i: (torch.randn(3),)
+
+
 @program
 def test_two_returned_closures_still_share_their_cell():
     made, seen = [], []

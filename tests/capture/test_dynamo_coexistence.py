@@ -1,7 +1,6 @@
 """Burnish in a process where torch.compile has been used as well."""
 
-import subprocess
-import sys
+from ..forked_programs import run_program
 
 CHAIN = """
 import torch, burnish
@@ -24,7 +23,7 @@ assert output.graph_break_count == 0, output.break_reasons
 
 
 def test_modules_made_in_forward_are_no_break():
-    subprocess.run([sys.executable, "-c", CHAIN], check=True)
+    run_program(CHAIN)
 
 
 STEP = """
@@ -54,7 +53,7 @@ assert output.graph_break_count == 1, output
 
 
 def test_functions_that_dynamo_disables_in_torch_optim_cause_no_break():
-    subprocess.run([sys.executable, "-c", STEP], check=True)
+    run_program(STEP)
 
 
 BREAK = """
@@ -78,7 +77,7 @@ for _ in range(3):
 
 
 def test_a_break_requested_through_dynamos_name_is_one():
-    subprocess.run([sys.executable, "-c", BREAK], check=True)
+    run_program(BREAK)
 
 
 COMPILED = """
@@ -115,4 +114,4 @@ assert not counters["frames"], "Dynamo has traced nothing"
 
 
 def test_results_of_torch_compile_are_compiled_from_their_original():
-    subprocess.run([sys.executable, "-c", COMPILED], check=True)
+    run_program(COMPILED)

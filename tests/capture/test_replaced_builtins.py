@@ -1,8 +1,6 @@
 """Programs that replace builtins: their own code sees it, and Burnish does not."""
 
 import builtins
-import subprocess
-import sys
 import types
 from unittest import mock
 
@@ -11,6 +9,8 @@ import torch
 
 import burnish
 from burnish.capture.engine import recompile_decisions
+
+from ..forked_programs import run_program
 
 REPLACED = {
     "len": (lambda: len([1, 2]), lambda items: 7),
@@ -181,7 +181,7 @@ compiled = burnish.compile(lambda x: x + 1, backend="eager", fullgraph=True)
 compiled(torch.ones(2)), compiled(torch.ones(2))
 assert burnish.was_compiled(compiled)
 """
-    subprocess.run([sys.executable, "-c", text], check=True, timeout=100)
+    run_program(text)
 
 
 def test_function_of_code_and_a_name_is_part_of_the_graph():

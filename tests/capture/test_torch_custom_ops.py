@@ -5,7 +5,6 @@ import gc
 import math
 import os
 import random
-import subprocess
 import sys
 
 import numpy as np
@@ -15,6 +14,7 @@ from torch.library import custom_op
 
 import burnish
 
+from ..forked_programs import run_program
 from .harness import program
 
 X = torch.tensor([0.5, -1.5, 2.0])
@@ -444,9 +444,7 @@ def test_compiled_graphs_with_operators_are_kept_on_disk(tmp_path):
     environment = {**os.environ, "BURNISH_CACHE_DIR": str(tmp_path), "BURNISH_CACHE": "1", "BURNISH_CHECK": "0"}
 
     def run(factor):
-        command = [sys.executable, "-c", KEPT, str(factor)]
-        made = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
-        count, value = made.stdout.split()
+        count, value = run_program(KEPT, str(factor), environment=environment).stdout.split()
         return int(count), float(value)
 
     expected = -torch.sin(2 * torch.tensor(1.0).sin()) * torch.tensor(1.0).cos()

@@ -3,8 +3,6 @@
 import ctypes
 import gc
 import os
-import subprocess
-import sys
 import weakref
 from dataclasses import replace
 
@@ -23,6 +21,7 @@ from burnish.runtime.linking import torch_thread_pool
 from burnish.runtime.program.native_kernels import NativeKernel, bind
 from burnish.runtime.program.native_kernels import load as load_code
 
+from ..forked_programs import run_program
 from ..recorded_events import recorded
 from ..runtime.concurrent_threads import at_once
 from . import example_kernels as examples
@@ -91,8 +90,7 @@ print("right")
 """
     environment = {**os.environ, "PATH": "", "PYTHONPATH": os.pathsep.join(["src", "."])}
     environment.pop("CXX", None)
-    done = subprocess.run([sys.executable, "-c", program], env=environment, capture_output=True, text=True)
-    assert done.stdout.strip() == "right", done.stderr
+    assert run_program(program, environment=environment).stdout.strip() == "right"
 
 
 # Parallel work.

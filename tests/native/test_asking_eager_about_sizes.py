@@ -1,7 +1,5 @@
 """Asking eager about sizes that the program has not had leaves no traces, and costs little."""
 
-import subprocess
-import sys
 import warnings
 
 import pytest
@@ -16,6 +14,8 @@ from burnish.lower.trace import confirm_call
 from burnish.lower.trace.confirm_call import confirm
 from burnish.ops.operator_record import lookup
 from burnish.tensors.tensor_types import TensorType
+
+from ..forked_programs import run_program
 
 ATEN = torch.ops.aten
 SIZES = (4, 5, 7, 6, 9, 20, 41, 3)
@@ -131,7 +131,7 @@ before = "sympy" in sys.modules
 for n in (8, 9, 11, 30): f(torch.ones(n))
 assert ("sympy" in sys.modules) == before
 """
-    subprocess.run([sys.executable, "-c", source], check=True)
+    run_program(source)
 
 
 def test_size_without_a_formula_is_tried_once(monkeypatch):

@@ -458,7 +458,8 @@ def test_sizes_added_to_numbers_of_constant_value_stay_symbolic():
 
 
 @pytest.mark.skipif(not dtypes_of_gemm(), reason="products are called from Python")
-def test_of_a_growing_cache_python_calls_attention_alone():
+def test_of_a_growing_cache_python_calls_attention_at_most():
+    """With AVX2, attention has a kernel of ours too, and every token is one native call."""
     model = Growing().eval()
     burnish.reset()
     with watching() as seen, torch.no_grad(), burnish.settings.patch(never_slower=False):
@@ -468,7 +469,8 @@ def test_of_a_growing_cache_python_calls_attention_alone():
             _, *cache = compiled(torch.randn(1, 1, 32), *cache)
     (program,) = seen.programs
     source = program.source.partition("# every call")[2]
-    assert len(re.findall(r"call_\w+\(", source)) == 1 and len(re.findall(r"launch_\w+\(", source)) == 2, source
+    calls, launches = (len(re.findall(rf"{kind}_\w+\(", source)) for kind in ("call", "launch"))
+    assert calls <= 1 and launches == calls + 1, source
 
 
 @pytest.mark.skipif(shape_here() is None, reason="this machine has no kernels for products")

@@ -17,6 +17,8 @@ from burnish import events
 from burnish.errors import UserError
 from burnish.report import html_report
 
+from ..forked_programs import run_program
+
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
 HAS_BROWSER = CHROMIUM is not None and importlib.util.find_spec("playwright") is not None
 needs_browser = pytest.mark.skipif(not HAS_BROWSER, reason="needs Chromium and Playwright")
@@ -204,7 +206,7 @@ def test_command_runs_a_script_with_its_arguments_and_status(tmp_path):
 def test_setting_writes_a_report_of_each_process(tmp_path):
     program = "import torch, burnish; f = burnish.compile(torch.sin); f(torch.ones(3)); f(torch.ones(3))"
     environment = os.environ | {"BURNISH_REPORT": str(tmp_path / "reports")}
-    subprocess.run([sys.executable, "-c", program], env=environment, check=True)
+    run_program(program, environment=environment)
     (path,) = (tmp_path / "reports").iterdir()
     assert len(data_of(path)["segments"]) == 1
 
@@ -236,8 +238,8 @@ def test_folder_that_cannot_be_made_costs_a_warning(tmp_path):
     (tmp_path / "file").write_text("")
     program = "import torch, burnish; print(burnish.compile(torch.sin)(torch.zeros(2)))"
     environment = os.environ | {"BURNISH_REPORT": str(tmp_path / "file" / "reports")}
-    run = subprocess.run([sys.executable, "-c", program], env=environment, capture_output=True, text=True)
-    assert run.returncode == 0 and run.stdout == "tensor([0., 0.])\n" and "there will be no report" in run.stderr
+    run = run_program(program, environment=environment)
+    assert run.stdout == "tensor([0., 0.])\n" and "there will be no report" in run.stderr
 
 
 def test_error_of_the_block_outlives_a_page_that_cannot_be_written(tmp_path):

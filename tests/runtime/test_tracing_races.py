@@ -1,8 +1,6 @@
 """Another thread changes an object between two reads of a trace: no segment mixes the old and the new state."""
 
 import functools
-import subprocess
-import sys
 
 import pytest
 import torch
@@ -11,6 +9,7 @@ from torch import nn
 import burnish
 from burnish.capture.engine.heap import Heap
 
+from ..forked_programs import run_program
 from ..recorded_events import recorded
 
 X = torch.ones(3)
@@ -178,5 +177,4 @@ print(all(torch.equal(found[k], torch.relu(x + k) * 3) for k in range(8)))
 
 def test_threads_install_the_tripwire_under_an_audit_hook():
     """Python runs such a hook inside `sys.setprofile`, where another thread takes its turn."""
-    done = subprocess.run([sys.executable, "-c", PROFILED], capture_output=True, text=True, timeout=200, check=False)
-    assert done.stdout == "True\n", done.stderr
+    assert run_program(PROFILED).stdout == "True\n"

@@ -15,6 +15,7 @@ from typing import Any, TypeVar
 
 import torch
 from torch import nn
+from torch.utils._python_dispatch import _disable_current_modes
 
 from ..errors import UserError
 from ..tensors.quantized_linear_reference import unpacked
@@ -25,6 +26,17 @@ FORMATS = ("int8", "int4", "int8_dynamic")
 DTYPES = (torch.float32, torch.bfloat16, torch.float16)
 MIDDLE = 8
 """Of the 16 numbers of 4 bits."""
+
+
+def multiplies_integers_exactly() -> bool:
+    """Whether torch's product of int8 is right here. On processors without VNNI, oneDNN cuts sums of two products to 16
+    bits."""
+    with _disable_current_modes():  # of a program that imports this inside one
+        extreme = torch.full((32, 64), 127, dtype=torch.int8, device="cpu")
+        return bool((torch._int_mm(extreme, extreme.t()) == 64 * 127**2).all())
+
+
+HAS_EXACT_PRODUCT = multiplies_integers_exactly()
 
 
 class QuantizedLinear(nn.Linear):
@@ -69,7 +81,7 @@ class QuantizedLinear(nn.Linear):
         wide = rows.to(torch.float32)
         scales = wide.abs().amax(1, keepdim=True).clamp(min=torch.finfo(torch.float32).tiny) / 127
         numbers = (wide / scales).round().clamp(-127, 127).to(torch.int8)
-        made = torch._int_mm(numbers, self.weight.t()).to(torch.float32) * scales * self.scales.view(1, -1)
+        made = product_of_integers(numbers, self.weight.t()) * scales * self.scales.view(1, -1)
         if self.bias is not None:
             made = made + self.bias
         return made.to(input.dtype).view(*input.shape[:-1], self.out_features)
@@ -77,6 +89,12 @@ class QuantizedLinear(nn.Linear):
     def extra_repr(self) -> str:
         group = f", group_size={self.group_size}" if self.format == "int4" else ""
         return f"{super().extra_repr()}, format={self.format!r}{group}"
+
+
+def product_of_integers(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+    if HAS_EXACT_PRODUCT or x.device.type != "cpu":
+        return torch._int_mm(x, y).to(torch.float32)
+    return x.to(torch.float32) @ y.to(torch.float32)
 
 
 def row_integers(weight: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:

@@ -25,7 +25,7 @@ from ..numpy_calls import numpy_dispatch
 from .attributes.class_lookup import lookup
 from .attributes.descriptor_binding import special_method
 from .calls import native_call_rules
-from .operators import iteration, value_kinds
+from .operators import guard_runtime_functions, iteration, value_kinds
 from .polyfills import iterator_polyfills, protocol_polyfills, reduction_polyfills, sort_polyfills
 
 
@@ -103,27 +103,26 @@ def _iter(m: Any, args: tuple, kwargs: dict) -> Any:
 
 
 def _sum(m: Any, args: tuple, kwargs: dict) -> Any:
-    start = args[1] if len(args) > 1 else kwargs.get("start")
-    if type(start) in (bytes, bytearray):
+    start = args[1] if len(args) > 1 else kwargs.get("start", 0)
+    if issubclass(type(start), (str, bytes, bytearray)):
         if args[0] is not NOTHING:
             return m.call(reduction_polyfills.sum_of_bytes, (args[0], NOTHING, start), {})
         return m.plainly(sum, NOTHING, start)  # which refuses
     items = elements_with_live_numbers(m, args[0])
-    return (
-        m.call(reduction_polyfills.sum_, (items, *args[1:]), kwargs)
-        if wants_python(m, args[:1]) or holds_objects(items) or _is_added_live(items)
-        else native(m, sum, args, kwargs)
-    )
+    numbers = (start, *items) if are_numbers(items) and are_numbers((start,)) and len(args) + len(kwargs) <= 2 else ()
+    live = [number for number in numbers if issubclass(type(number), Live)]
+    is_plain = not BEHAVIOR.sum_corrects_floats or all(issubclass(type(number), int) for number in numbers)
+    if live and not is_plain and len(numbers) <= live_scalars.DEEPEST_FORMULA:
+        known = not any(number.expression.in_graph for number in live)
+        if known and live_scalars.has_result(guard_runtime_functions.summed, *numbers):
+            return live_scalars.apply(guard_runtime_functions.summed, *numbers)
+    if wants_python(m, args[:1]) or holds_objects(items) or live and is_plain:
+        polyfill = reduction_polyfills.sum_corrected if BEHAVIOR.sum_corrects_floats else reduction_polyfills.sum_
+        return m.call(reduction_polyfills.sum_ if numbers else polyfill, (items, *args[1:]), kwargs)
+    return native(m, sum, args, kwargs)
 
 
 NOTHING = ()
-
-
-def _is_added_live(items: Any) -> bool:
-    """Whether a container holds live numbers that ``sum`` adds like ``+``."""
-    return holds_live_numbers(items) and (
-        not BEHAVIOR.sum_corrects_floats or all(issubclass(type(value), int) for value in elements_of(items))
-    )
 
 
 def holds_live_numbers(items: Any) -> bool:

@@ -156,7 +156,7 @@ def made_of(part: Any, given: tuple) -> Any:
     if kind is Function:
         like = part.like
         cells = tuple([CellType(made_of(cell, given)) for cell in part.cells])
-        made = FunctionType(like.__code__, like.__globals__, like.__name__, like.__defaults__, cells)
+        made = FunctionType(like.__code__, like.__globals__, like.__name__, like.__defaults__, cells or None)
         made.__kwdefaults__ = like.__kwdefaults__
         made.__qualname__, made.__module__ = like.__qualname__, like.__module__
         return made

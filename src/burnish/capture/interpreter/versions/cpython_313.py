@@ -94,7 +94,8 @@ def dict_merge(m, f, arg):
 def make_function(m, f, arg):
     """The closure follows by SET_FUNCTION_ATTRIBUTE; until then the cells are empty."""
     co = f.stack[-1]
-    function = FunctionType(co, f.globals, co.co_name, None, tuple(CellType() for _ in co.co_freevars))
+    empty = tuple([CellType() for _ in co.co_freevars])
+    function = FunctionType(co, f.globals, co.co_name, None, empty or None)
     function.__qualname__ = co.co_qualname
     m.made(function)
     f.stack[-1] = function

@@ -12,6 +12,10 @@ def join(*parts: str) -> str:
     return "".join(parts)
 
 
+def summed(start: float, *numbers: float) -> float:
+    return sum(numbers, start)
+
+
 def is_nan(value: float) -> bool:
     return value != value
 

@@ -7,6 +7,8 @@ Elements are read in the order of C code, and no further than C code reads.
 
 from __future__ import annotations
 
+import operator
+
 MISSING = object()
 
 
@@ -47,6 +49,35 @@ def _bisect(items, x, low, high, key, is_left):
 def sum_(items, /, start=0):
     total = start
     for value in items:
+        total = total + value
+    return total
+
+
+def sum_corrected(items, /, start=0):
+    """Since 3.12 ``sum`` corrects what rounding loses among floats: C code adds them, from the first to the first other
+    object."""
+    rest, total = iter(items), start
+    if type(total) is int:
+        for value in rest:
+            total = total + value
+            if type(value) not in (int, bool):
+                break
+        else:
+            return total
+    for kind in (float, complex):
+        if type(total) is not kind:
+            continue
+        numbers = []
+        for value in rest:
+            if kind is float and type(value) is not int and issubclass(type(value), int):
+                value = operator.index(value)  # its own operators are not asked
+            if type(value) not in (kind, float) and not (type(value) is int and -(1 << 63) <= value < 1 << 63):
+                total = sum(numbers, total) + value
+                break
+            numbers.append(value)
+        else:
+            return sum(numbers, total)
+    for value in rest:
         total = total + value
     return total
 

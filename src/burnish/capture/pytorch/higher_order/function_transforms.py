@@ -171,10 +171,10 @@ class Transform(Region):
 
     def made_again(self, function: FunctionType) -> FunctionType:
         """A function of torch's, around functions that are interpreted."""
-        cells = function.__closure__ or ()
+        cells = function.__closure__
         code = decode(function.__code__)
         self.m.put_cells(function, [UNBOUND] * code.n_locals, code)
-        held = tuple([CellType(self.called_back(self.held_by(cell))) for cell in cells])
+        held = cells and tuple([CellType(self.called_back(self.held_by(cell))) for cell in cells])
         made = FunctionType(function.__code__, function.__globals__, function.__name__, function.__defaults__, held)
         made.__kwdefaults__ = function.__kwdefaults__
         return made
