@@ -171,7 +171,12 @@ def settled_inputs(recorder: Recorder) -> dict[int, Any]:
         return {}
     guards = recorder.tracer.heap.guards
     fixed = {id(g.source) for g in guards if g.kind == "equal" and type(g.expected) in live_scalars.KINDS}
-    return {k: x for k, x in numbers.items() if live_scalars.is_arithmetic_on(fixed, recorder.inputs[k].source)}
+    sources = {k: recorder.inputs[k].source for k in numbers}
+    return {
+        k: numbers[k]
+        for k, source in sources.items()  # an operand of a graph inside a graph has no expression
+        if isinstance(source, live_scalars.Expression) and live_scalars.is_arithmetic_on(fixed, source)
+    }
 
 
 def mark_region(node: torch.fx.Node, mark: Mark, is_first: bool) -> None:
