@@ -322,7 +322,7 @@ def run_by_others(gm, example_inputs):
     return gm.forward
 
 
-@pytest.mark.parametrize("backend", ["eager", "aot_eager", run_by_others], ids=str)
+@pytest.mark.parametrize("backend", ["eager", "aot_eager", run_by_others], ids=["eager", "aot_eager", "custom"])
 def test_views_of_parameters_made_without_gradients_stay_in_the_graph(backend):
     def step(weight, x):
         with torch.no_grad():
