@@ -183,7 +183,54 @@ def test_planted_defect_is_reduced_to_a_short_script(name, monkeypatch, tmp_path
     script = tmp_path / "repro.py"
     write_script(small, fails, script)
     assert len(small.statements) <= 3 and fails(small)
-    assert len([line for line in script.read_text().splitlines() if line]) <= 12
+    assert len([line for line in script.read_text().splitlines() if line and line[0] != "#"]) <= 12
+
+
+def test_graphs_of_all_kinds_are_read_back_and_pass(monkeypatch):
+    """In-place writes without results, overlapping inputs, names of builtins, random numbers, gradients off."""
+    monkeypatch.setattr(compare_with_eager, "is_on", True)
+
+    def named(input, len):
+        return input * len.exp()
+
+    def noisy(x):
+        return F.dropout(x, 0.5) + torch.rand(64)
+
+    weight = torch.nn.Parameter(torch.ones(3))
+
+    @torch.no_grad()
+    def step(x):
+        return weight.mul_(x)
+
+    for fn, args in (
+        (lambda x: x.add_(1) and None, (torch.ones(1),)),
+        (lambda x: x.exp().sum(0), (torch.ones(3, 1).expand(3, 4),)),
+        (named, (torch.ones(3), torch.ones(3))),
+        (noisy, (torch.ones(64),)),
+    ):
+        graph = graph_of(fn, *args)
+        assert judged(graph) == PASSES, graph.source()
+    with torch.no_grad():
+        graph = graph_of(step, torch.full((3,), 2.0))
+    assert not graph.grad and judged(graph) == PASSES
+
+
+def test_script_makes_its_inputs_wherever_it_is(monkeypatch, tmp_path):
+    odd = torch.tensor([0.1, float("nan"), float("inf")] * 8)
+    graph = graph_of(lambda x, y: (x + y).sin(), odd, torch.ones(24, dtype=torch.complex64))
+    (tmp_path / "sub").mkdir()
+    script = tmp_path / "sub" / "repro.py"
+    assert write_script(graph, lambda smaller: False, script) == tmp_path / "sub" / "repro.pt"
+    monkeypatch.chdir(tmp_path)
+    text = script.read_text().replace("burnish.settings.configure(", "dict(")  # for this process too
+    exec(compile(text, str(script), "exec"), {"__file__": str(script)})
+
+
+def test_script_of_others_is_not_overwritten(tmp_path, capsys):
+    script = tmp_path / "model.py"
+    script.write_text("import torch")
+    assert command_line.main(["bisect", "-o", str(script), __file__]) == 2
+    assert "is there already" in capsys.readouterr().err and script.read_text() == "import torch"
 
 
 PLANTED = """

@@ -46,6 +46,21 @@ def test_code_of_a_signed_file_runs_where_its_key_is_trusted(signed, keys):
         assert not burnish.load(signed).is_trusted
 
 
+def test_file_that_changes_after_it_was_checked_changes_nothing(signed, keys):
+    with torch.no_grad():
+        loaded = burnish.load(signed, trust=keys[1])
+        want = loaded(X).clone()
+        with open(signed, "r+b") as file:
+            file.write(bytes(signed.stat().st_size))
+        torch.testing.assert_close(loaded(X), want)
+
+
+@pytest.mark.parametrize("trust", [[], [True], b"release.key.pub"])
+def test_keys_of_the_wrong_kind_are_named(trust, signed):
+    with pytest.raises(UserError, match="give True, False, or the file of a public key"):
+        burnish.load(signed, trust=trust)
+
+
 def test_another_key_or_none_is_refused(signed, keys, tmp_path):
     _, other = write_keys(tmp_path / "other.key")
     with pytest.raises(UserError, match=r"no key that was given to trust has signed it.*Nothing of it has run"):

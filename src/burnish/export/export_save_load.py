@@ -53,8 +53,11 @@ def save(
     """
     from .exported_program import Exported
     from .precompile import NativeGraph
+    from .publisher_signature import read_private
     from .size_inputs import open_inputs
 
+    if sign is not None:
+        read_private(sign)  # an error comes before anything is compiled
     exported = fn if isinstance(fn, Exported) else export(fn, args, kwargs, dynamic_shapes=dynamic_shapes)
     sizes = open_inputs(exported.inputs, exported.ranges)
     exported.native = exported.native or NativeGraph(exported.held, sizes=sizes)
@@ -79,9 +82,10 @@ def load(
     from ..integrations.from_torch_export import is_archive, load_archive
     from .exported_program import Exported
     from .file_format import load as load_file
+    from .publisher_signature import keys_in
 
     if is_archive(path):
-        if trust is not True:
+        if not trust or keys_in(trust) is not None:
             raise UserError(
                 f"{os.fspath(path)} is a file of torch.export, which may run code when it is read. If you trust it as "
                 f"you trust a program: burnish.load(path, trust=True), or burnish.compile(torch.export.load(path))."

@@ -32,7 +32,7 @@ import re
 import struct
 import tempfile
 import zipfile
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -248,6 +248,8 @@ class Archive:
         self.zip = zipfile.ZipFile(file)
         self.whole = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_COPY)
         self.entries: dict[str, zipfile.ZipInfo] = {}
+        self.copies: dict[int, torch.Tensor] = {}
+        """Memory that has been checked: in the file it could still change."""
         total = 0
         for item in self.zip.infolist():
             name, total = item.filename, total + item.file_size
@@ -285,6 +287,8 @@ class Archive:
         return self.zip.read(item)
 
     def memory(self, number: int) -> torch.Tensor:
+        if number in self.copies:
+            return self.copies[number]
         begins, size = self.span(number)
         if not size:
             return torch.empty(0, dtype=torch.uint8)
@@ -323,10 +327,11 @@ def read_exported(archive: Archive, trust: Trust, path: str) -> ExportedGraph:
             f"function again with this version, or load the file with the one that wrote it"
         )
     programs = archive.programs()
-    if trust is None or isinstance(trust, bool):
+    keys = publisher_signature.keys_in(trust)
+    if keys is None:
         is_trusted = bool(trust) or trust is None and is_signed(archive, content, programs)
     else:
-        check_publisher(archive, content, programs, trust)
+        check_publisher(archive, content, programs, keys)
         is_trusted = True
     if programs and not is_trusted and trust is None:
         warn(
@@ -442,7 +447,7 @@ def _check_numbers(exported: ExportedGraph, graph: torch.fx.Graph) -> None:
 
 
 def check_publisher(
-    archive: Archive, content: bytes, programs: dict[str, bytes], keys: publisher_signature.Keys
+    archive: Archive, content: bytes, programs: dict[str, bytes], keys: Sequence[publisher_signature.PathLike]
 ) -> None:
     """Refuse the file unless one of the keys has signed all of it."""
     if PUBLISHER not in archive.entries:
@@ -452,8 +457,12 @@ def check_publisher(
     digests[DESCRIPTION] = hashlib.sha256(content).digest()
     for name in archive.entries:
         if name.startswith(STORAGE):
-            begins, size = archive.span(int(name.removeprefix(STORAGE)))
-            digests[name] = hashlib.sha256(memoryview(archive.whole)[begins : begins + size]).digest()
+            number = int(name.removeprefix(STORAGE))
+            begins, size = archive.span(number)
+            copy = bytearray(archive.whole[begins : begins + size])
+            digests[name] = hashlib.sha256(copy).digest()
+            if size:
+                archive.copies[number] = torch.frombuffer(copy, dtype=torch.uint8)
     if not publisher_signature.is_signed_with(keys, archive.read(PUBLISHER, 1000), digests):
         raise UserError("no key that was given to trust has signed it, or it was changed since it was signed")
 

@@ -44,18 +44,35 @@ def write_keys(path: PathLike) -> tuple[Path, Path]:
     return private, public
 
 
+def keys_in(trust: Any) -> Sequence[PathLike] | None:
+    """The public keys that an argument names; None if it only says yes or no."""
+    if isinstance(trust, str | os.PathLike):
+        return [trust]
+    if not isinstance(trust, list | tuple | bytes):
+        return None
+    wrong = next((key for key in trust if not isinstance(key, str | os.PathLike)), None)
+    if isinstance(trust, bytes) or wrong is not None or not trust:
+        raise UserError(f"trust={trust!r:.80}: give True, False, or the file of a public key, or a list of such files.")
+    return trust
+
+
 def sign(key: PathLike, digests: Mapping[str, bytes]) -> bytes:
     """The public key, and a signature of these SHA-256 digests of an archive's entries."""
-    private: Ed25519PrivateKey = _read(key, "private")
+    private = read_private(key)
     return private.public_key().public_bytes_raw() + private.sign(message(digests))
 
 
-def is_signed_with(keys: Keys, signature: bytes, digests: Mapping[str, bytes]) -> bool:
+def read_private(key: PathLike) -> Ed25519PrivateKey:
+    found: Ed25519PrivateKey = _read(key, "private")
+    return found
+
+
+def is_signed_with(keys: Sequence[PathLike], signature: bytes, digests: Mapping[str, bytes]) -> bool:
     """Whether one of the public keys made the signature."""
     from cryptography.exceptions import InvalidSignature
 
     claimed, made = signature[:KEY_BYTES], signature[KEY_BYTES:]
-    for path in [keys] if isinstance(keys, str | os.PathLike) else keys:
+    for path in keys:
         public: Ed25519PublicKey = _read(path, "public")
         if public.public_bytes_raw() == claimed:
             try:

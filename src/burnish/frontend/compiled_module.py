@@ -100,7 +100,9 @@ class CompiledModule(torch.nn.Module):
         return "CompiledModule"
 
     def extra_repr(self) -> str:
-        program = self.__dict__["__burnish_program__"]
+        program = self.__dict__.get("__burnish_program__")
+        if program is None:  # not made yet, and shown by a debugger
+            return ""
         count = sum(1 for _ in segments_of(program))
         if not count:
             return "compiled when it is called"

@@ -8,6 +8,7 @@ The process stays, so that a graph costs milliseconds; one that dies is started 
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -59,6 +60,7 @@ class Judge:
         if self.process is not None:
             self.process.kill()
             self.process.communicate()
+        shutil.rmtree(self.folder, ignore_errors=True)
 
 
 # ---- in the process
@@ -78,9 +80,10 @@ def judged(graph: StraightLine) -> str:
 
     scope: dict[str, Any] = {"state": graph.module()}
     exec(graph.source(), scope)
-    function, inputs, state = scope["f"], graph.arguments(), [*scope["state"].buffers()]
+    function, state = scope["f"], [*scope["state"].buffers()]
     try:
-        wanted = run(function, inputs, state)
+        wanted = run(graph, function, state)
+        draws = not same(run(graph, function, state, seed=1), wanted)  # random numbers, which compiled code may choose
     except Exception:
         return INVALID
     burnish.reset()
@@ -88,20 +91,21 @@ def judged(graph: StraightLine) -> str:
         try:
             compiled = burnish.compile(function)
             for _ in range(3):  # the second call uses what the first has computed once
-                made = run(compiled, inputs, state)
+                made = run(graph, compiled, state)
         except burnish.InternalError as error:
             return DIFFERS if error.stage == "check" else type(error.__cause__ or error).__name__
         except Exception as error:
             return type(error).__name__
-    return PASSES if same(made, wanted) else DIFFERS
+    return PASSES if draws or same(made, wanted) else DIFFERS
 
 
-def run(function: Any, inputs: Mapping[str, Any], state: Sequence[torch.Tensor]) -> list[Any]:
+def run(graph: StraightLine, function: Any, state: Sequence[torch.Tensor], seed: int = 0) -> list[Any]:
     """The results, the arguments as the function leaves them, and gradients."""
-    torch.manual_seed(0)
-    given = [*copied(inputs).values()]
+    torch.manual_seed(seed)
+    given = [*copied(graph.arguments()).values()]
     leaves = [x for x in (*given, *state) if isinstance(x, torch.Tensor) and x.requires_grad]
-    results = function(*given)
+    with torch.set_grad_enabled(graph.grad):
+        results = function(*given)
     flowing = [x for x in results if isinstance(x, torch.Tensor) and x.requires_grad]
     if flowing and leaves:
         torch.manual_seed(1)

@@ -21,7 +21,7 @@ from ...errors import UserError
 from .judge import CRASHES, DIFFERS, INVALID, PASSES, Judge
 from .reduce_graph import smallest
 from .straight_line import StraightLine, straight_line
-from .write_script import write_script
+from .write_script import is_ours, write_script
 
 CHECKED = {
     "BURNISH_CHECK": "1",
@@ -39,9 +39,12 @@ LAST_LINES = 10
 def minimize(command: Sequence[str], output: Path, say: Callable[[str], None]) -> bool:
     """Write the smallest failing graph to `output`, and say how it fails. False if no graph of the script fails by
     itself."""
+    for path in (output, output.with_suffix(".pt")):
+        if path.exists() and not is_ours(output):
+            raise UserError(f"{path} is there already, and `burnish bisect` did not write it. Choose another --output.")
     with tempfile.TemporaryDirectory(prefix="burnish-graphs-") as folder:
         output_of_run = run_recorded(command, Path(folder))
-        graphs = [load(path) for path in sorted(Path(folder).glob("*.pt"), reverse=True)]
+        graphs = [graph for path in sorted(Path(folder).glob("*.pt"), reverse=True) if (graph := load(path, say))]
     judge = Judge({**os.environ, **CHECKED})
     try:
         for graph in graphs:
@@ -83,6 +86,10 @@ def run_recorded(command: Sequence[str], folder: Path) -> str:
     return run.stdout.decode(errors="replace")
 
 
-def load(path: Path) -> StraightLine:
-    graph = straight_line(**torch.load(path, weights_only=False))  # written by the script that was just run
-    return graph.with_written_inputs()
+def load(path: Path, say: Callable[[str], None]) -> StraightLine | None:
+    """A graph that the script has just written; None if it does not run by itself."""
+    try:
+        return straight_line(**torch.load(path, weights_only=False)).with_written_inputs()
+    except Exception as error:
+        say(f"A graph is left out, because it does not run by itself: {type(error).__name__}: {error:.200}")
+        return None

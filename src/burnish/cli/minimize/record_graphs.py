@@ -2,7 +2,7 @@
 
 python -m burnish.cli.minimize.record_graphs FOLDER SCRIPT [ARGUMENT ...]
 
-FOLDER/0001.pt        {"source": "def f(x, w): ...", "inputs": {"x": ..., "w": ...}, "state": ["w"]}
+FOLDER/0001.pt        {"source": "def f(x, w): ...", "inputs": {"x": ..., "w": ...}, "state": ["w"], "grad": True}
 """
 
 from __future__ import annotations
@@ -57,13 +57,16 @@ def recorded(gm: GraphModule, example_inputs: Sequence[Any]) -> dict[str, Any]:
     inputs = [node for node in gm.graph.nodes if node.op == "placeholder"]
     values = {str(node.target): value for node, value in zip(inputs, example_inputs, strict=True)}
     state = [str(node.target) for node in inputs if facts_of_input(node).is_module_state]
-    return {"source": source_of(gm), "inputs": values, "state": state}
+    return {"source": source_of(gm), "inputs": values, "state": state, "grad": torch.is_grad_enabled()}
 
 
 def source_of(gm: GraphModule) -> str:
     """A function `f` of the graph's inputs, below the imports that it needs."""
     if any(node.op == "get_attr" for node in gm.graph.nodes):
         raise NotPrintable("it has graphs inside")
+    for node in gm.graph.nodes:
+        if isinstance(node.target, torch._ops.OpOverload) and node.target.namespace not in ("aten", "prims"):
+            raise NotPrintable(f"it calls {node.target}, an operator of another library")
     code = gm.graph.python_code("self")
     tree = AttributesRead(code.globals).visit(ast.parse(code.src.strip()))
     function = next(part for part in tree.body if isinstance(part, ast.FunctionDef))

@@ -15,7 +15,7 @@ def f(x):
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -30,10 +30,12 @@ class StraightLine:
     inputs: Mapping[str, Any]
     state: frozenset[str]
     """The names of inputs that are a module's parameters and buffers."""
+    grad: bool = True
+    """Whether it runs with gradients on."""
 
     def source(self) -> str:
         state = [name for name in self.inputs if name in self.state]
-        body = [*self.statements, f"return ({', '.join(self.results)},)"]
+        body = [*self.statements, f"return ({', '.join(self.results)}{',' * bool(self.results)})"]
         if state:
             body.insert(0, f"{', '.join(state)}, = {', '.join(f'state.{name}' for name in state)},")
         given = ", ".join(self.arguments())
@@ -57,9 +59,10 @@ class StraightLine:
         torch.manual_seed(0)
         scope.update(copied(self.inputs))
         found = {}
-        for statement in self.statements:
-            exec(statement, scope)
-            found.update({name: copy_of(scope[name]) for name in assigned(statement)})
+        with torch.set_grad_enabled(self.grad):
+            for statement in self.statements:
+                exec(statement, scope)
+                found.update({name: copy_of(scope[name]) for name in assigned(statement)})
         return found
 
     def with_written_inputs(self) -> StraightLine:
@@ -70,7 +73,8 @@ class StraightLine:
         before = {name: x._version for name, x in given.items() if isinstance(x, torch.Tensor)}
         scope: dict[str, Any] = {"state": module}
         exec(self.source(), scope)
-        scope["f"](*arguments.values())
+        with torch.set_grad_enabled(self.grad):
+            scope["f"](*arguments.values())
         written = {name for name, version in before.items() if given[name]._version != version}
         same = {name for name in written if torch.equal(given[name], self.inputs[name])}
         inputs = {name: torch.zeros_like(x) if name in same else x for name, x in self.inputs.items()}
@@ -103,6 +107,7 @@ class StraightLine:
             tuple(short[name] for name in self.results),
             {short[name]: value for name, value in self.inputs.items()},
             frozenset(short[name] for name in self.state & self.inputs.keys()),
+            self.grad,
         )
 
 
@@ -119,7 +124,7 @@ def is_needed(line_that_imports: str, statements: tuple[str, ...]) -> bool:
     return name == "torch" or any(name in read(statement) for statement in statements)
 
 
-def straight_line(source: str, inputs: Mapping[str, Any], state: Iterable[str] = ()) -> StraightLine:
+def straight_line(source: str, inputs: Mapping[str, Any], state: Iterable[str] = (), grad: bool = True) -> StraightLine:
     """Read a function whose body is a straight line."""
     tree = ast.parse(source)
     *imports, function = tree.body
@@ -128,18 +133,19 @@ def straight_line(source: str, inputs: Mapping[str, Any], state: Iterable[str] =
     assert isinstance(last, ast.Return)
     assert isinstance(last.value, ast.Tuple)
     results = tuple(part.id for part in last.value.elts if isinstance(part, ast.Name))
-    statements = tuple(ast.unparse(part) for part in body if not frees(part))
+    later = {node.id for node in ast.walk(function) if isinstance(node, ast.Name) and not stores(node)}
+    statements = tuple(ast.unparse(part) for part in body if not frees(part, later))
     lines, values = tuple(map(ast.unparse, imports)), dict(inputs)
-    return StraightLine(lines, statements, tuple(dict.fromkeys(results)), values, frozenset(state))
+    return StraightLine(lines, statements, tuple(dict.fromkeys(results)), values, frozenset(state), grad)
 
 
-def frees(statement: ast.stmt) -> bool:
-    """Whether a statement only frees values, as `x = None` does."""
-    return (
-        isinstance(statement, ast.Assign)
-        and isinstance(statement.value, ast.Constant | ast.Name)
-        and (isinstance(statement.value, ast.Name) or statement.value.value is None)
-    )
+def frees(statement: ast.stmt, read_names: Collection[str]) -> bool:
+    """Whether a statement only frees values, as `x = None` does, or names one that is not read by that name."""
+    if not isinstance(statement, ast.Assign):
+        return False
+    if isinstance(statement.value, ast.Name):
+        return not any(isinstance(target, ast.Name) and target.id in read_names for target in statement.targets)
+    return isinstance(statement.value, ast.Constant) and statement.value.value is None
 
 
 def assigned(statement: str) -> set[str]:
@@ -157,9 +163,12 @@ def stores(node: ast.Name) -> bool:
 def copy_of(value: Any) -> Any:
     """A copy that may be an input: a leaf, with the layout of the original."""
     if isinstance(value, torch.Tensor):
-        copy = torch.empty_strided(value.shape, value.stride(), dtype=value.dtype, device=value.device)
-        with torch.no_grad():
-            copy.copy_(value.detach())
+        shape, strides = value.shape, value.stride()
+        if value.numel() == 0:
+            copy = torch.empty_strided(shape, strides, dtype=value.dtype, device=value.device)
+        else:  # all of the memory that it spans: dimensions may overlap
+            reach = 1 + sum((size - 1) * step for size, step in zip(shape, strides, strict=True))
+            copy = value.detach().as_strided((reach,), (1,)).clone().as_strided(shape, strides)
         return copy.requires_grad_(value.requires_grad)
     if isinstance(value, tuple | list):
         return type(value)(map(copy_of, value))

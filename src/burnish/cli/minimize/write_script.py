@@ -1,15 +1,13 @@
 """A failing graph as a script that a person reads and runs.
 
-import torch
-import burnish
+import torch, burnish
 
 def f(x0, x1):
     v0 = x0 @ x1
     return (v0,)
 
 burnish.settings.configure(check=True, on_error="raise", never_slower=False)
-compiled = burnish.compile(f)
-for _ in range(3):
+for compiled in [burnish.compile(f)] * 3:
     results = compiled(torch.ones([8, 4]), torch.ones([4, 7]))
 """
 
@@ -33,7 +31,7 @@ def write_script(graph: StraightLine, fails: Fails, path: Path) -> Path | None:
     loaded: dict[str, Any] = {}
     for name, value in graph.inputs.items():
         for text in ways_to_make(value):
-            changed = replace(graph, inputs={**graph.inputs, name: made(text)})
+            changed = replace(graph, inputs={**graph.inputs, name: made(text, value)})
             if fails(changed):
                 graph, texts[name] = changed, text
                 break
@@ -47,11 +45,13 @@ def write_script(graph: StraightLine, fails: Fails, path: Path) -> Path | None:
     state = ", ".join(f"{name!r}: {text}" for name, text in texts.items() if name in graph.state)
     given = ", ".join(text for name, text in texts.items() if name not in graph.state)
     lines = [
-        *dict.fromkeys([*graph.imports, "import burnish"]),
+        HEADING,
+        "import torch, burnish",
+        *(line for line in graph.imports if line != "import torch"),
         "",
         *graph.source().split("\n")[len(graph.imports) + 1 :],
         "",
-        *([f"loaded = torch.load({beside.name!r}, weights_only=False)"] if beside is not None else []),
+        *(['loaded = torch.load(__file__[:-3] + ".pt", weights_only=False)'] if beside is not None else []),
         *(
             [
                 "state = torch.nn.Module()",
@@ -61,24 +61,42 @@ def write_script(graph: StraightLine, fails: Fails, path: Path) -> Path | None:
             if state
             else []
         ),
+        *(["torch.set_grad_enabled(False)"] if not graph.grad else []),
         'burnish.settings.configure(check=True, on_error="raise", never_slower=False)',
-        "compiled = burnish.compile(f)",
-        "for _ in range(3):",
+        "for compiled in [burnish.compile(f)] * 3:",
         f"    results = compiled({given})",
-        *(["    sum(x.sum() for x in results if x.requires_grad).backward()"] if is_trained else []),
+        *(BACKWARD if is_trained else []),
     ]
     path.write_text("\n".join(lines) + "\n", "utf-8")
     return beside
 
 
-def made(text: str) -> Any:
-    return eval(text, {"torch": torch})
+HEADING = "# Written by `burnish bisect`: compiled code fails here."
+
+BACKWARD = [
+    "    for x in results:",
+    "        if x.requires_grad:",
+    "            torch.autograd.backward(x, torch.ones_like(x), retain_graph=True)",
+]
+
+
+def is_ours(path: Path) -> bool:
+    return path.is_file() and path.read_text("utf-8", errors="replace").startswith(HEADING)
+
+
+def made(text: str, otherwise: Any) -> Any:
+    """What an expression makes, or the value itself: not every dtype has every function."""
+    try:
+        return eval(text, {"torch": torch})
+    except (NameError, NotImplementedError, RuntimeError):
+        return otherwise
 
 
 def ways_to_make(value: Any) -> Iterator[str]:
     """Expressions for an input like this one, the simplest first, and last for its own value."""
     if not isinstance(value, torch.Tensor):
-        yield repr(value)
+        if type(value) in (bool, int, str, type(None)) or type(value) is float and math.isfinite(value):
+            yield repr(value)
         return
     if value.numel() == 0 or value.dtype.is_complex:
         return
