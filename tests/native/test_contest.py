@@ -10,7 +10,7 @@ import torch
 
 import burnish
 from burnish import events
-from burnish.runtime.contest.inference_contest import CLEAR, FAR_AHEAD, LARGE_ORDER, ORDER, SLOWER, Contest
+from burnish.runtime.contest.inference_contest import CLEAR, LARGE_ORDER, ORDER, SLOWER, Contest
 from burnish.runtime.program import arena_memory
 from burnish.runtime.segments import Segment
 from burnish.settings import patch
@@ -120,31 +120,29 @@ def test_eager_gets_few_calls_even_where_it_is_close():
 
 def test_two_rounds_are_enough_where_the_difference_is_clear():
     for compiled, eager in ((1.0, CLEAR + 0.1), (CLEAR + 0.1, 1.0)):
-        assert max(compiled, eager) < FAR_AHEAD
         match = Match(compiled, eager).play()
         assert match.ran[: ROUNDS[1] + 2].count("eager") == 3
         assert len(set(match.ran[ROUNDS[1] + 2 :])) == 1
 
 
 @pytest.mark.parametrize("arenas", [0, 1])
-def test_one_round_is_enough_where_compiled_code_is_far_ahead(monkeypatch, arenas):
-    order = LARGE_ORDER if arenas else ORDER
-    match = Match(lambda n: 9.0 if n == 0 else 1.0, FAR_AHEAD + 0.1)
+@pytest.mark.parametrize(
+    "work",
+    [lambda n: 2 if n % 2 else 1, lambda n: 2 if n in (1, 2) else 1],
+    ids=["every other call has twice the work", "the machine is slow during two calls"],
+)
+def test_one_round_does_not_decide_however_clear_it_looks(monkeypatch, arenas, work):
+    match = Match(lambda n: 1.2 * work(n), work)
     monkeypatch.setattr(arena_memory, "count_large_arenas", lambda: arenas * len(match.ran))
-    assert match.play().kept == "compiled"
-    assert match.ran.count("eager") == 2 and "eager" not in match.ran[order.index("C") + 1 :]
+    assert match.play(len(LARGE_ORDER) + 5).kept == "eager"
 
 
-def test_one_round_is_not_enough_for_eager_nor_where_a_call_of_either_does_not_fit():
-    for compiled, eager in (
-        (FAR_AHEAD + 0.1, 1.0),
-        (lambda n: FAR_AHEAD if n == WARM_EAGER + 1 else 1.0, FAR_AHEAD + 0.1),
-        (1.0, lambda n: 1.2 if n == WARM_EAGER else FAR_AHEAD + 0.1),
-    ):
-        assert Match(compiled, eager).play().ran.count("eager") > 2
+def test_eager_may_warm_up_in_its_first_timed_call():
+    match = Match(1.2, lambda n: 2.0 if match.ran.count("eager") <= 2 else 1.0)
+    assert match.play().kept == "eager"
 
 
-def test_a_machine_that_is_slow_during_the_first_round_does_not_make_compiled_code_win():
+def test_a_machine_that_is_slow_during_the_first_round_does_not_decide():
     for start in range(LAST):
         for length in range(1, 6):
             slow = range(start, start + length)

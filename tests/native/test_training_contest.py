@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from burnish.runtime.contest.training_contest import CLEAR, FEW, ROUNDS, WARM_CALLS, TrainingContest
+from burnish.runtime.contest.training_contest import ROUNDS, WARM_CALLS, TrainingContest
 
 
 class Match:
@@ -42,23 +42,17 @@ class Match:
 
 
 @pytest.mark.parametrize(
-    "compiled,eager,kept,eagers",
-    [
-        (1.0, 2.0, "compiled", FEW),
-        (1.0, CLEAR + 0.1, "compiled", FEW),
-        (1.0, 1.1, "compiled", ROUNDS),
-        (1.02, 1.0, "compiled", ROUNDS),
-    ],
+    "compiled,eager,kept",
+    [(1.0, 2.0, "compiled"), (1.0, 1.1, "compiled"), (1.02, 1.0, "compiled"), (1.1, 1.0, "eager"), (3.0, 1.0, "eager")],
 )
-def test_eager_gets_fewer_calls_where_compiled_code_is_clearly_faster(compiled, eager, kept, eagers):
+def test_the_faster_one_stays_after_all_rounds(compiled, eager, kept):
     match = Match(compiled, eager).play()
-    assert match.kept == kept and match.ran.count("eager") == eagers
+    assert match.kept == kept and match.ran[: WARM_CALLS + 2 * ROUNDS].count("eager") == ROUNDS
 
 
-@pytest.mark.parametrize("compiled", [1.1, 3.0])
-def test_eager_needs_all_rounds_to_win(compiled):
-    match = Match(compiled, 1.0).play()
-    assert match.kept == "eager" and match.ran[: WARM_CALLS + 2 * ROUNDS].count("eager") == ROUNDS
+def test_eager_may_warm_up_in_its_first_two_calls():
+    match = Match(1.2, lambda n: 2.0 if match.ran.count("eager") <= 2 else 1.0)
+    assert match.play().kept == "eager"
 
 
 @pytest.mark.parametrize("disturbed", range(WARM_CALLS + 2 * ROUNDS))

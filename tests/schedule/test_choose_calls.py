@@ -6,6 +6,8 @@ from dataclasses import replace
 import pytest
 import torch
 
+from burnish.codegen.llvm import target_cpu
+from burnish.codegen.llvm.functions import matmul
 from burnish.schedule.library.autotune_candidates import (
     AGAIN_SECONDS,
     BUSY_SECONDS,
@@ -18,6 +20,7 @@ from burnish.schedule.library.autotune_candidates import (
     candidates,
     choose,
     choose_thoroughly,
+    first_likely,
     key_of,
 )
 from burnish.schedule.library.call_candidates.convolution import in_channels_last
@@ -29,7 +32,7 @@ from burnish.schedule.library.shrink_benchmarks import FEWEST_ROWS, LARGE, resiz
 from burnish.tensors.tensor_types import TensorType
 
 from ..runtime.concurrent_threads import at_once
-from .library_references import error, f32, make_inputs, reference, strided
+from .library_references import bf16, error, f32, make_inputs, reference, strided
 
 SPEC = LinearSpec(f32(32, 64), f32(48, 64), f32(48), is_frozen=True)
 
@@ -267,6 +270,25 @@ def test_small_convolution_goes_to_our_own_kernel_unmeasured():
         choice.candidate.name == (OWN if matmul_tiling_and_packing.shape_here() else "convolution")
         and memory.export() == {}
     )
+
+
+@pytest.mark.skipif(
+    torch.bfloat16 not in matmul_tiling_and_packing.dtypes_of_tiles(), reason="does not multiply pairs of bf16"
+)
+@pytest.mark.parametrize("units", [False, True])
+def test_libraries_with_matrix_instructions_come_before_our_own_kernels(monkeypatch, units):
+    machine = target_cpu.host()
+    features = [name for name in machine.features.split(",") if not name.endswith("amx-bf16")]
+    machine = replace(machine, features=",".join([*features, f"{'+' if units else '-'}amx-bf16"]))
+    monkeypatch.setattr(matmul, "host", lambda: machine)
+    linear = LinearSpec(bf16(32, 64), bf16(48, 64), bf16(48), is_frozen=True)
+    assert first_likely(candidates(linear)).name == ("onednn packed" if units else OWN)
+    assert first_likely(candidates(SPEC)).name == OWN, "the unit does not multiply float32"
+    image = ConvSpec(bf16(1, 16, 8, 8), bf16(8, 16, 3, 3), None, None, None, (1, 1), (1, 1), (1, 1), is_frozen=True)
+    memory = Measurements()
+    assert SMALL < image.flops
+    choice = choose(in_channels_last(image), seconds=0.001, memory=memory)
+    assert OWN in choice.measured and (len(choice.measured) > 1) == units
 
 
 def test_single_candidate_is_not_measured():

@@ -209,6 +209,14 @@ def test_convolution_in_bf16_is_right(name):
     check(halved(with_residual(spec)), *rounded("relu"))
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, pytest.param(torch.bfloat16, marks=needs_pairs)])
+@pytest.mark.parametrize("channels,height,stride", [(6, 1, (6, 1, 1, 1)), (6, 9, (54, 1, 6, 1)), (1, 9, (9, 1, 1, 7))])
+def test_padded_image_of_width_1_may_have_any_stride_there(channels, height, stride, dtype):
+    x = strided((2, channels, height, 1), stride)
+    spec = conv(2, channels, height, 1, 8, (3, 3), padding=1, x=x)
+    check(spec if dtype is torch.float32 or channels % 2 else halved(spec))
+
+
 @needs_pairs
 def test_other_tiles_of_bf16_are_right():
     check_tilings(halved(linear(64, 48, 70)))

@@ -35,6 +35,7 @@ register_maker(
         gemm=mkl_gemm.make_gemm,
         dtypes_of_gemm=mkl_gemm.dtypes,
         dtypes_of_tiles=matmul.dtypes,
+        dtypes_of_matrix_units=matmul.dtypes_of_matrix_units,
         shape=matmul.tile_shape,
     )
 )

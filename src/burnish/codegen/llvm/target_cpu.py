@@ -45,6 +45,11 @@ class Host:
         return self.vector_bits == 512 and "+avx512bf16" in self.features.split(",")
 
     @property
+    def has_bf16_matrices(self) -> bool:
+        """Whether an instruction multiplies matrices of bf16. Libraries use it, our own kernels do not."""
+        return "+amx-bf16" in self.features.split(",")
+
+    @property
     def attributes(self) -> str:
         """The function attributes that make LLVM generate for this machine."""
         # Without the last two, LLVM halves vectors of 512 bits on processors for which it prefers 256.

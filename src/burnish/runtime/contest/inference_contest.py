@@ -10,8 +10,7 @@ inputs, random draws and exceptions happen once.
 
 A round times one after the other, each right after the other has run: both find the caches filled with other data.
 The distance between rounds grows, so that one disturbance cannot spoil all of them. Two rounds decide where the
-difference is clear, and one where compiled code is far ahead in each call. A call that overlaps with a call of another
-thread is not timed.
+difference is clear. A call that overlaps with a call of another thread is not timed.
 
 A process should need memory for only one of them (`arena_memory`). So a large arena of compiled code is returned to
 the system before eager runs, and eager's memory afterwards. Touching returned pages again takes time, so each then
@@ -42,10 +41,6 @@ FEW = 2
 CLEAR = 1.3
 """If one takes more than this many times as long as the other, the difference is clear."""
 
-FAR_AHEAD = 1.5
-"""If each call of eager takes more than this many times as long as any call of compiled code but the first, one round
-is enough: eager does not run again."""
-
 SLOWER = 1.03
 """Eager is kept if compiled code takes more than this factor of its time. Smaller differences are noise."""
 
@@ -75,8 +70,6 @@ class Contest:
         self.calls = self.running = 0
         self.order, self.made_before = self.orders[0], 0
         self.times: tuple[list[float], list[float]] = ([], [])
-        self.all_times: tuple[list[float], list[float]] = ([], [])
-        """The same with the calls before each timed one, but not the very first."""
         self.lock = fork_safe_locks.lock()
         self.decided: Callable | None = None
         self.holders = SegmentsToUpdate()
@@ -118,8 +111,6 @@ class Contest:
                     is_timed = self.is_pair(player, amount) and is_timed
                 if is_timed and player.isupper():
                     self.times[which].append(seconds)  # type: ignore[arg-type]
-                if is_timed and turn > 0:
-                    self.all_times[which].append(seconds)  # type: ignore[arg-type]
                 decision = self.decide(turn) if player == "C" or turn >= len(self.order) else None
         if decision is not None:
             # A listener may call compiled code, so the lock is not held here.
@@ -157,7 +148,7 @@ class Contest:
             return None
         is_last = turn >= len(self.order) - 1
         count = min(map(len, self.times))
-        if not is_last and count < self.few and not self.is_far_ahead(count):
+        if not is_last and count < self.few:
             return None
         compiled, eager = (min(times) for times in self.times) if count else (None, None)
         is_slower = self.is_slower(is_last) if count else False
@@ -178,13 +169,6 @@ class Contest:
         if not is_last and compiled <= CLEAR * eager and eager <= CLEAR * compiled:
             return None
         return compiled > SLOWER * eager
-
-    def is_far_ahead(self, count: int) -> bool:
-        """Whether compiled code was far faster in each call so far. The calls of one round are neighbours: what slows
-        down two of them could reverse a small difference."""
-        compiled, eager = self.all_times
-        is_enough = count > 0 and self.work is None and min(len(compiled), len(eager)) >= FEW
-        return is_enough and min(eager) > FAR_AHEAD * max(compiled)
 
     def hand_over(self, decided: Callable) -> None:
         """The callers of this contest call the winner from now on."""

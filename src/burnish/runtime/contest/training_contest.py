@@ -27,11 +27,6 @@ WARM_CALLS = 2
 ROUNDS = 3
 """Timed calls of each."""
 
-FEW = 2
-"""This many of each are enough if every one of compiled code was faster than eager by the factor `CLEAR`."""
-
-CLEAR = 1.3
-
 PATIENCE = 24
 """After this many calls, calls without a backward count too: forward alone decides."""
 
@@ -121,7 +116,7 @@ class TrainingContest:
         if self.decided is not None:
             return None
         timed = [[run for run in runs if run.backward is not None] for runs in self.runs]
-        if min(map(len, timed)) < ROUNDS and not self.is_clear(timed):
+        if min(map(len, timed)) < ROUNDS:
             if turn < PATIENCE:
                 return None
             timed = list(self.runs)
@@ -132,10 +127,6 @@ class TrainingContest:
         self.decided = self.eager if compiled > slower * eager > 0 else self.compiled
         self.holders.hand_over(self, self.decided)
         return compiled, eager
-
-    def is_clear(self, timed: Sequence[Sequence[Run]]) -> bool:
-        compiled, eager = ([(run.forward + (run.backward or 0.0)) / run.work for run in runs] for runs in timed)
-        return min(len(compiled), len(eager)) >= FEW and min(eager) > CLEAR * max(compiled)
 
     def tell(self, compiled: float, eager: float) -> None:
         is_slower = self.decided is self.eager

@@ -60,9 +60,6 @@ class CallContest(Contest):
             self.order = LARGE_ORDER  # large arenas were made by earlier calls
         return super().prepared(turn)
 
-    def is_far_ahead(self, count: int) -> bool:
-        return False  # the work of a call may depend on the data
-
     def is_slower(self, is_last: bool) -> bool | None:
         compiled, eager = self.times
         if min(compiled) > SLOWER * max(eager):

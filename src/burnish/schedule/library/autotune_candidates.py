@@ -30,6 +30,7 @@ from .call_candidates.recurrent import recurrent_candidates
 from .call_specs import AttentionSpec, ConvSpec, IntegerSpec, LinearSpec, MatmulSpec, QuantizedSpec, RecurrentSpec, Spec
 from .candidate import Candidate
 from .measure_candidates import Measured, measure
+from .own_kernels import matmul_tiling_and_packing
 from .own_kernels.attention_tiling import NAME as OWN_ATTENTION
 from .own_kernels.own_kernel_candidates import NAME as OWN
 from .own_kernels.own_kernel_candidates import tilings
@@ -50,7 +51,7 @@ part of the weight of twice this size."""
 
 SMALL_IMAGES = 8_000_000
 """Convolutions with fewer operations use our own kernel: torch's overhead exceeds the work. In MobileNets ours was two
-to five times as fast up to here."""
+to five times as fast up to here. Where libraries have matrix instructions, only those below `SMALL`."""
 
 ENOUGH, LARGE = 0.9, 100_000_000
 """Our own kernel is chosen at once if it reaches this fraction of the best rate that any large call in this process has
@@ -78,6 +79,9 @@ long and say little. After `AGAIN_SECONDS` one is tried again."""
 
 LIKELY = (OWN_QUANTIZED, OWN_SKINNY_GEMM, OWN_TOKEN, OWN, OWN_ATTENTION, "onednn packed", "pointwise onednn packed")
 """The choice where nothing could be measured: the first of these that is available, else eager's."""
+
+WITHOUT_MATRIX_UNITS = (OWN, OWN_ATTENTION)
+"""Of these, the ones that come last where libraries have matrix instructions for the dtype."""
 
 UNLIKELY = 0.25
 """A disturbed measurement overrides that choice only if it is this much faster. A product of 20 µs waited 10 ms for a
@@ -228,7 +232,11 @@ def choose(
     offered = candidates(spec)
     accepted = [c for c in offered if accept(c)] or offered[:1]
     own = next((c for c in accepted if c.name == OWN), None)
-    if isinstance(spec, ConvSpec) and spec.flops < SMALL_IMAGES and own is not None:
+    if (
+        isinstance(spec, ConvSpec)
+        and own is not None
+        and spec.flops < (SMALL if has_matrix_units(own) else SMALL_IMAGES)
+    ):
         time = OWN_CALL_SECONDS + spec.flops / LIKELY_OPERATIONS_PER_SECOND
         return Choice(own, time, {OWN: time})
     is_quantized = isinstance(spec, (QuantizedSpec, IntegerSpec)) and spec.x.shape[0] <= MOST_ROWS
@@ -274,7 +282,14 @@ def least_overhead(offered: Sequence[Candidate]) -> Candidate:
 
 
 def first_likely(offered: Sequence[Candidate]) -> Candidate | None:
-    return next((c for name in LIKELY for c in offered if c.name == name), None)
+    has_units = len(offered) > 0 and has_matrix_units(offered[0])
+    names = sorted(LIKELY, key=lambda name: has_units and name in WITHOUT_MATRIX_UNITS)
+    return next((c for name in names for c in offered if c.name == name), None)
+
+
+def has_matrix_units(candidate: Candidate) -> bool:
+    """Whether libraries compute in its dtype with instructions that our own kernels do not use."""
+    return candidate.output.dtype in matmul_tiling_and_packing.dtypes_of_matrix_units()
 
 
 def is_read_once(spec: Spec) -> bool:

@@ -277,6 +277,11 @@ def dtypes() -> tuple[torch.dtype, ...]:
     return (torch.float32, torch.bfloat16) if host().has_bf16_pairs else (torch.float32,)
 
 
+def dtypes_of_matrix_units() -> tuple[torch.dtype, ...]:
+    """What libraries multiply on this machine with instructions that the tiles do not use."""
+    return (torch.bfloat16,) if host().has_bf16_matrices else ()
+
+
 @once
 def tile_shape() -> Shape | None:
     """28 sums for 32 registers, 12 for 16: the remaining registers hold weights and numbers of x."""

@@ -107,7 +107,8 @@ def pad(x: TensorType, size: tuple[int, int], border: tuple[int, ...]) -> Step:
     above, left = border
     item = x.dtype.itemsize
     line, pixel = item * width * channels, item * channels
-    is_whole = x.stride[1] == 1 and x.stride[3] == channels or channels == 1 and x.stride[3] == 1
+    # A dimension of size 1 may have any stride.
+    is_whole = (x.stride[1] == 1 or channels == 1) and (x.stride[3] == channels or x_width == 1)
     assert is_whole or item == 4, "single numbers are copied as float32"
     total = images * height * line
     sizes = words(

@@ -239,6 +239,8 @@ class NativeKernelMaker:
     """The dtypes that `gemm` supports."""
     dtypes_of_tiles: Callable[[], Container[torch.dtype]]
     """The dtypes of x and of the weights that the tiles multiply on this machine."""
+    dtypes_of_matrix_units: Callable[[], Container[torch.dtype]]
+    """The dtypes that libraries multiply with faster instructions than those of the tiles."""
     shape: Callable[[], Shape | None]
     """The tile shape on this machine; None where it has too few registers."""
 
@@ -260,6 +262,10 @@ def dtypes_of_gemm() -> Container[torch.dtype]:
 
 def dtypes_of_tiles() -> Container[torch.dtype]:
     return _makers[0].dtypes_of_tiles() if _makers else ()
+
+
+def dtypes_of_matrix_units() -> Container[torch.dtype]:
+    return _makers[0].dtypes_of_matrix_units() if _makers else ()
 
 
 def shape_here() -> Shape | None:
