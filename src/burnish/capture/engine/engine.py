@@ -71,6 +71,7 @@ class Program:
         self.keeps_functions = True
         self.assigns_data = True
         self.keeps_classes = True
+        self.called_as_is: frozenset[Any] = frozenset()  # see cached_answers
         self.enters_modes = True  # see function_modes
         self.results_changed = 0  # how often Python in a graph returned other tensors
         self.native_rules: weakref.WeakKeyDictionary[type, str] = weakref.WeakKeyDictionary()  # see subclasses

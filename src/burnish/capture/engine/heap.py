@@ -188,14 +188,14 @@ class Heap:
 
     def new_origin(self, value: Any, source: Source) -> Origin | WeakOrigin:
         """That of an outside object with an observable finalization is weak: only the program holds it."""
+        if self.tracer.cached_answers is not None:
+            self.tracer.cached_answers.meet(self.tracer, value)
         if not has_observable_finalization(value):
             return Origin(value, source)
         key, kind = id(value), type(value)
         # A proxy has no readable callback.
-        calls = any(
-            issubclass(type(reference), weakref.ref) and reference.__callback__ is not None
-            for reference in weakref.getweakrefs(value)
-        )
+        references = [each for each in weakref.getweakrefs(value) if issubclass(type(each), weakref.ref)]
+        calls = any(each.__callback__ is not None for each in references)
 
         def forget(_: Any) -> None:
             self.origins.pop(key, None)

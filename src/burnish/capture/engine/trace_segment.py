@@ -131,6 +131,7 @@ def trace_on(
     tracer.keeps_functions = program.keeps_functions
     tracer.assigns_data = program.assigns_data
     tracer.keeps_classes = program.keeps_classes
+    tracer.called_as_is = program.called_as_is
     tracer.enters_modes = program.enters_modes
     tracer.subclasses.native.update(program.native_rules)
     tracer.may_run_opaquely = program.results_changed < MOST_CHANGES
@@ -313,15 +314,11 @@ def finish_trace(
         tracer.heap.guards.clear()  # no segment has them, and they hold classes that the program may drop
         if was_raced(tracer, continuation) or is_partial:
             return
+        if can_do_without(program, tracer):
+            return
         if program.options.fullgraph:
             unrebuildable = breaks.Break(breaks.UNREBUILDABLE, str(error), tracer.user_stack())
             raise torch_errors.made("Unsupported", unrebuildable) from error
-        if (tracer.recorder.kept or tracer.traced_hooks) and program.keeps_functions:
-            program.keeps_functions = False  # one has left, or changed: the next trace ends before it is made
-            return
-        if tracer.has_classes and program.keeps_classes:
-            program.keeps_classes = False  # so it is of a class
-            return
         give_up(continuation, str(error), is_told=False)
         return
     except BackendError:
@@ -356,6 +353,22 @@ def finish_trace(
         function=program.entry.location,
         text=f"{continuation.location}: {len(tracer.heap.guards)} guards, {len(tracer.recorder.calls)} torch calls",
     )
+
+
+def can_do_without(program: Program, tracer: Tracer) -> bool:
+    """Whether the next trace leaves out what may be why this one cannot become a segment."""
+    if tracer.cached_answers is not None and tracer.cached_answers.refused:
+        program.called_as_is |= tracer.cached_answers.refused
+        return True
+    if program.options.fullgraph:
+        return False
+    if (tracer.recorder.kept or tracer.traced_hooks) and program.keeps_functions:
+        program.keeps_functions = False  # one has left, or changed: the next trace ends before it is made
+        return True
+    if tracer.has_classes and program.keeps_classes:
+        program.keeps_classes = False  # so it is of a class
+        return True
+    return False
 
 
 def machine_after_break(tracer: Tracer, signal: Any, at: Any) -> tuple[Machine, Any]:

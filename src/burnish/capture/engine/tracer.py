@@ -127,6 +127,8 @@ class Tracer(Machine):
         self.random_objects: dict[int, Any] = {}  # generators made in this trace: see random_objects
         self.settings_at_start: dict[str, Any] | None = None  # torch's, if the program has changed one
         self.size_requests: SizeRequests | None = None  # if the program says anything about sizes
+        self.cached_answers: Any = None  # CachedAnswers, once a cached function gets a live number
+        self.called_as_is: frozenset[Any] = frozenset()  # cached functions that get constants
         self.chosen: list[Any] = []  # results of min() and max() of tensors: see tensor_extremes
         self.region: Any = None  # a checkpointed call that is being interpreted (checkpointing.Region)
         self.effects: list[Any] = activation_checkpointing.Effects(self)
@@ -182,7 +184,7 @@ class Tracer(Machine):
     def release(self) -> None:
         """Release all objects of the trace. The parts of a tracer reference each other, so these objects (all tensors
         of a training step, for example) would otherwise live until Python collects cycles."""
-        self.frame = self.answer = self.program_error = None
+        self.frame = self.answer = self.program_error = self.cached_answers = None
         kept = self.heap.guards  # the segment's
         for part in (
             self,

@@ -53,6 +53,8 @@ def close(
     """
     if tracer.symbolic_sizes is not None:
         tracer.symbolic_sizes.check_calls()
+    if tracer.cached_answers is not None:
+        tracer.cached_answers.check(tracer.heap)
     rebuilder = Rebuilder(tracer)
     with deep_recursion():
         layout = None
@@ -172,6 +174,8 @@ def _check(tracer: Tracer, rebuilder: Rebuilder, slots: list | None) -> tuple[Ca
     if settings.current().native_guards:
         written = frozenset(id(origin.source) for origin in tracer.heap.origins.values() if tracer.heap.changed(origin))
         check = watched(check, guards, inputs, values, tracer.checks, written)
+    if tracer.cached_answers is not None:
+        check = tracer.cached_answers.verifying(check)
     dropped = tracer.gradients.owners_of_dropped(values) if tracer.recorder.written_inputs() else []
     return check if not dropped else releasing(check, dropped), is_step
 

@@ -125,6 +125,8 @@ class ScalarConcretizer:
         for chosen in tracer.chosen:  # those of an operand come before
             operand = min_max_of_tensors.choose_operand(chosen.at, chosen.operands)
             self.memo[id(chosen.result)] = self.memo.get(id(operand), operand)
+        if tracer.cached_answers is not None:
+            tracer.cached_answers.put_back(self.memo, self.clean)
 
     def clean(self, value: Any) -> Any:
         """The replacement of ``value``: itself, if it could be cleaned in place."""

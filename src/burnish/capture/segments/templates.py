@@ -130,6 +130,8 @@ class Rebuilder:
         known = self.memo.get(id(value))
         if known is not None:
             return known
+        if self.tracer.cached_answers is not None:
+            self.tracer.cached_answers.refuse_to_leave(value)
         if issubclass(kind, Live):  # by class: isinstance of a weak proxy reads its referent, which may be gone
             return self.live(value)
         if issubclass(kind, torch.Tensor):

@@ -70,10 +70,17 @@ def call_cached(m: Any, function: Any, args: tuple, kwargs: dict) -> Any:
     """A function behind ``functools.lru_cache``."""
     if any(issubclass(type(a), torch.Tensor) for a in (*args, *kwargs.values())):
         m.stop(breaks.OPAQUE_CALL, f"{function.__qualname__} behind lru_cache, called with tensors")
+    from . import cached_answers  # few programs call any
+
+    made, cached = cached_answers.call(m, function, args, kwargs)
+    if made is not MISSING:
+        return made
+    if m.region is not None and not getattr(m.region, "takes_effects", False):
+        m.region.refuse(f"a call of {function.__qualname__}")  # the cache counts it
     for value in (*args, *kwargs.values()):
         guard_before_native_read.check_key(m, value)
     args, kwargs = plain(args), {k: plain(v) for k, v in kwargs.items()}  # the cache tells subclasses of int from int
-    value = m.plainly(function, *args, **kwargs)
+    value = m.plainly(function, *args, **kwargs) if cached is MISSING else cached
     if not is_fixed(value):
         value = m.heap.admit(value, m.heap.sources.pin(value))  # what it holds may change
     # Until the cache is cleared, the result stays the one in it.
