@@ -164,6 +164,19 @@ def test_branches_read_integers_and_sizes_that_change():
     run(by_size, [lambda n=n: (learning(n).detach() * (-1) ** n,) for n in (3, 4, 5, 6)], [1, 2, 2, 2])
 
 
+def test_branches_take_integers_of_more_than_64_bits_as_constants():
+    def fn(x, n):
+        return torch.cond(x.sum() > 0, lambda x: x * n, lambda x: x - n, (x,))
+
+    backend = Graphs()
+    compiled = burnish.compile(fn, backend=backend)
+    for n in (2, 3, 4):
+        torch.testing.assert_close(compiled(X, n), fn(X, n))
+    with pytest.raises(Exception, match="int too big to convert"):
+        compiled(X, 10**20)
+    assert len(backend.made) == 2
+
+
 def test_nested_branches_read_an_integer_that_changes():
     def fn(x, n):
         inner = lambda x: torch.cond(x.max() > 1, lambda x: x * n, lambda x: x + n, (x,))  # noqa: E731
