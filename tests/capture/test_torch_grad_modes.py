@@ -1,5 +1,8 @@
 """Grad modes as context managers, decorators and functions: nested, left by exceptions, with breaks inside."""
 
+import gc
+import threading
+
 import pytest
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
@@ -119,6 +122,29 @@ def test_inference_mode_marks_its_tensors():
         return inside, y.is_inference(), y.requires_grad, torch.is_inference_mode_enabled(), x * 3
 
     return fn, lambda i: (torch.randn(3, requires_grad=True),)
+
+
+def test_examples_for_a_backend_leave_no_dispatch_keys():
+    """The segment ends in inference mode, so the example of an output is the mode's guard."""
+
+    def fn(x):
+        with torch.inference_mode():
+            y = x * 2
+            burnish.graph_break()
+            return y + 1
+
+    def run():
+        for _ in range(2):
+            burnish.compile(fn, backend=lambda gm, inputs: gm.forward)(torch.ones(3))
+            burnish.reset()
+            gc.collect()
+            keys.append(str(torch._C._dispatch_tls_local_include_set()))
+
+    keys = [str(torch._C._dispatch_tls_local_include_set())]
+    thread = threading.Thread(target=run)  # the keys are a thread's own
+    thread.start()
+    thread.join()
+    assert len(keys) == 3 and len(set(keys)) == 1
 
 
 @program_with_caller

@@ -148,7 +148,11 @@ def find_examples(gm: GraphModule, example_inputs: list[Any]) -> None:
                 is_tensor = isinstance(value, torch.Tensor)
                 node.meta["example_value"] = mode.from_tensor(value, static_shapes=True) if is_tensor else value
         with mode, enable_python_dispatcher():  # decompositions in C++ would ask for symbols' values
-            ExampleRun(gm).run(*[node.meta["example_value"] for node in places])
+            run = ExampleRun(gm)
+            try:
+                run.run(*[node.meta["example_value"] for node in places])
+            finally:
+                run.end_guards()
     except Exception as error:
         events.emit("backend.examples", text=f"no examples after {type(error).__name__}: {error}")
     finally:
@@ -167,8 +171,19 @@ def take_saved_tensor_hooks() -> list[tuple[Any, Any]]:
 
 
 class ExampleRun(torch.fx.Interpreter):
+    def __init__(self, gm: GraphModule):
+        super().__init__(gm)
+        self.guards: list[Any] = []
+
+    def end_guards(self) -> None:
+        """A guard restores the dispatch keys that it has found: those of this run, if it ends after the run."""
+        for guard in reversed(self.guards):
+            guard.__exit__(None, None, None)
+
     def run_node(self, n: Node) -> Any:
         made = super().run_node(n)
+        if isinstance(made, torch._C._InferenceMode):
+            self.guards.append(made)
         if n.op != "output":
             n.meta["example_value"] = made
         return made

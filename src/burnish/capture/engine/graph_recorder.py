@@ -308,7 +308,7 @@ class Recorder(TorchFunctionMode):
         if isinstance(value, Live):
             if object_addresses.is_in(value.expression):
                 raise NotRecordable("the address of an object")
-            if isinstance(value, (str, *getattr(self.tracer.region, "settles", ()))):
+            if isinstance(value, str) or getattr(self.tracer.region, "settles", lambda number: False)(value):
                 return value.settle()
             if value.expression.in_graph and not live_allowed:
                 if not self.takes_sizes:

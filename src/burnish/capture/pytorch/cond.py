@@ -31,6 +31,7 @@ from ..engine.interpreted_or_native import is_trusted
 from ..engine.torch_call_records import Call, Handle, handles_in
 from ..guards.tensor_metadata import TENSOR_TYPES
 from ..interpreter.frames import MISSING
+from ..numbers.graph_numbers import fits_in_64_bits
 from ..python.trace_rollback import ask_region
 from .graph_regions.graph_region import GraphRegion, drawing_from, memory_of
 
@@ -117,9 +118,6 @@ class Branch(GraphRegion):
 
     def __init__(self, m: Any, predicate: torch.Tensor, truth: bool, given: list[torch.Tensor]):
         super().__init__(m, "torch.cond", drawing_from([predicate, *given]))
-        self.settles = (float,) if m.options.shows_operators else (int, float)
-        """Numbers that are constants of the graphs. Torch's operator takes integers besides tensors, whose sizes may be
-        symbolic."""
         self.predicate, self.truth = predicate, truth
         self.given = {id(value) for value in given}
         self.is_bare = False
@@ -130,6 +128,11 @@ class Branch(GraphRegion):
 
     def inside(self, name: str) -> str:
         return "a branch of torch.cond"
+
+    def settles(self, number: Any) -> bool:
+        """Whether it is a constant of the graphs. Torch's operator takes integers besides tensors, whose sizes may be
+        symbolic."""
+        return isinstance(number, float) or not self.m.options.shows_operators or not fits_in_64_bits(number)
 
     # ---- the end of a branch
 

@@ -28,8 +28,6 @@ SAMPLES = (2, 3, 4, 5)
 class IndexFunction(GraphRegion):
     """A call of such a function that is being traced, inside another region."""
 
-    settles = (int, float)
-
     def __init__(
         self, m: Any, name: str, sizes: tuple[int, ...], device: torch.device, score: torch.dtype | None = None
     ):
@@ -65,6 +63,9 @@ class IndexFunction(GraphRegion):
             and node.kwargs.get("dtype") is torch.bool
             and all(user.op == "output" for user in node.users)
         )
+
+    def settles(self, number: Any) -> bool:
+        return True
 
     def end(self, result: Any) -> None:
         """The function has returned."""

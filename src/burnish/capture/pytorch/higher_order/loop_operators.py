@@ -52,7 +52,6 @@ class Functions(Branch):
         place = recorder.add(Call(landing_place, (), {}, None))
         recorder.register(examples, place)
         super().__init__(m, examples[0], True, examples)
-        self.settles = (int, float)
         self.name, self.examples, self.at = name, examples, place.call
         self.operands = {id(recorder.handle_of(x)): x for x in examples}
         self.handles = [recorder.handle_of(x) for x in examples]
@@ -68,6 +67,9 @@ class Functions(Branch):
         """The graphs take tensors, so numbers that may differ in the next call are constants."""
         guard_before_native_read.settle_all(self.m, (args, kwargs))
         super().will_call(function, args, kwargs)
+
+    def settles(self, number: Any) -> bool:
+        return True
 
     def number(self, handle: Handle) -> Any:
         if handle.call is not None or handle.key is None:

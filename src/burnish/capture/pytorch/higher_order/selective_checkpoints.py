@@ -22,9 +22,8 @@ from torch.utils import checkpoint as torch_checkpoint
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from ...engine.break_signals import BreakAfterOperation, Stop
-from ...engine.interpreted_or_native import is_user_type
 from ...interpreter.frames import Raised
-from ..custom_functions.given_object_side_effects import written_by_given
+from ..custom_functions.autograd_function_side_effects import written_by
 from .native_callbacks import run_nested
 
 CACHING = getattr(torch_checkpoint, "_CachingTorchDispatchMode", None)
@@ -51,9 +50,9 @@ def policy_of(m: Any, context_fn: Any) -> Any:
     if type(made) is not tuple or tuple(map(type, made)) != (CACHING, CACHED):
         return None
     policy = made[0].policy_fn
-    if type(policy) not in (FunctionType, MethodType, functools.partial) and not is_user_type(type(policy)):
+    if type(policy) not in (FunctionType, MethodType, functools.partial):
         return None  # what it writes to is not known
-    return None if written_by_given(policy, (), set()) is not None else policy
+    return None if written_by(policy, set()) is not None else policy
 
 
 class Policy(TorchDispatchMode):
