@@ -18,7 +18,6 @@ from typing import Any
 
 from .. import events, settings
 from ..errors import UserError, did_you_mean, warn
-from ..integrations.inductor_option_names import inductor_option_names
 from . import torch_config
 
 OURS = ("cuda_graphs", "eager_random", "max_autotune", "memory_budget", "never_slower", "shape_padding")
@@ -184,6 +183,8 @@ def add(found: dict[str, Any], setting: str, value: Any) -> None:
 def say_why_nothing(name: str, value: Any) -> None:
     why = why_nothing(name)
     if why is None:
+        from ..integrations.inductor_option_names import inductor_option_names
+
         known = [*OURS, *COUNTERPARTS, *NOTHING_TO_DO, *inductor_option_names()]
         raise UserError(
             f"There is no option called {name!r:.80}.{did_you_mean(str(name), known)} "
@@ -198,6 +199,8 @@ def why_nothing(name: str) -> str | None:
     """Why an option of torch has no effect, or None where it is unknown."""
     if name in NOTHING_TO_DO:
         return NOTHING_TO_DO[name]
+    from ..integrations.inductor_option_names import inductor_option_names  # for options that are not ours
+
     if name not in inductor_option_names():
         return None
     return next((why for prefix, why in NOTHING_TO_DO_IN.items() if name.startswith(prefix)), ITS_OWN)

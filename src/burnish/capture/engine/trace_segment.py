@@ -32,7 +32,6 @@ from ..interpreter.frames import UNBOUND, Frame, frames_from
 from ..interpreter.instruction_loop import Machine
 from ..python import marks_of_dynamo
 from ..pytorch import function_modes, tensor_hooks_and_data
-from ..segments import begin_whole_call_contest
 from ..segments.close_segment import close
 from ..segments.concretize_scalars import FOR_A_TRACE, concretize, deep_recursion
 from ..symbolic_sizes.dynamic_dimensions import (
@@ -336,6 +335,8 @@ def finish_trace(
         return
     continuation.races = 0
     if continuation is program.entry and signal is not None:
+        from ..segments import begin_whole_call_contest  # in calls that are long enough to be measured
+
         begin_whole_call_contest.begin(program, segment)
     continuation.add(segment)
     program.sizes.setdefault(id(continuation), {}).update(expected)

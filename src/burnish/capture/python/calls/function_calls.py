@@ -36,7 +36,6 @@ from ...pytorch import collectives, function_modes, lambda_lifting, opaque_nodes
 from ...pytorch.higher_order import function_transforms, inlined_operators
 from ...pytorch.modules import optimizers
 from .. import builtin_functions, marks_of_dynamo
-from ..messages import recursive_text
 from ..polyfills import object_polyfills
 from .native_call_rules import call_leaf
 
@@ -191,6 +190,12 @@ NEVER_INTERPRETED: dict[str, tuple[str, ...]] = {
 """By module, the functions that run as plain Python with all that they call; all of them, if none is named."""
 
 
+def _text_of_nested(m: Any, function: Any, args: tuple, kwargs: dict) -> Any:
+    from ..messages import recursive_text
+
+    return recursive_text.call(m, function, args, kwargs)
+
+
 def _jagged(m: Any, function: FunctionType, args: tuple, kwargs: dict) -> Any:
     """Functions that make jagged tensors. The one that stands for any of them in torch's operators is made once."""
     if function.__name__ != "_nt_view_dummy":
@@ -210,8 +215,8 @@ BY_MODULE: dict[str | None, Any] = {
     **collectives.BY_MODULE,
     "functools": _dispatched,
     **dict.fromkeys(("weakref", "_weakrefset"), _weak_container),
-    "dataclasses": recursive_text.call,
-    "reprlib": recursive_text.call,
+    "dataclasses": _text_of_nested,
+    "reprlib": _text_of_nested,
     "triton.runtime.jit": _triton_launch,
     "triton.runtime.interpreter": _triton_launch,
     "triton.runtime.autotuner": _triton_launch,
