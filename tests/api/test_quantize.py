@@ -189,6 +189,15 @@ def test_rounded_inputs_are_multiplied_as_floats_where_torch_overflows(monkeypat
     assert not any("int_mm" in call or "integers" in call for call in calls)
 
 
+@pytest.mark.parametrize("length", [64, 40001])
+def test_products_of_integers_as_floats_are_exact_under_autocast(monkeypatch, length):
+    monkeypatch.setattr(quantize_linear_layers, "HAS_EXACT_PRODUCT", False)
+    x, y = (torch.randint(lowest, 128, (8, length), dtype=torch.int8) for lowest in (-127, 100))
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        made = quantize_linear_layers.product_of_integers(x, y.t())
+    assert made.dtype == torch.float32 and torch.equal(made, (x.long() @ y.long().t()).float())
+
+
 @pytest.mark.skipif(not quantize_linear_layers.HAS_EXACT_PRODUCT, reason="torch's product of int8 overflows here")
 def test_rounded_inputs_are_multiplied_as_integers():
     model = burnish.quantize_(Block(torch.bfloat16), "int8_dynamic")

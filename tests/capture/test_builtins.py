@@ -210,6 +210,15 @@ def test_sum_rounds_floats_as_c_code_does():
     return fn, [(torch.ones(2), s) for s in (0.1, 0.7, 0.3, -0.9, 1e308, 0.3)]
 
 
+def test_sum_of_floats_after_ints_of_more_than_64_bits_is_not_corrected():
+    def fn(x, first, second):
+        return x + 1, sum(v for v in (first, second, 1e16, 1.0, -1e16)), sum((v for v in (1e16, 1.0, -1e16)), first)
+
+    compiled = burnish.compile(fn, backend="eager")
+    for numbers in ((2**63, -(2**63)), (2**62, 2**62), (5, 2**63), (-(2**63), 1), (True, 2)):
+        assert compiled(torch.ones(2), *numbers)[1:] == fn(torch.ones(2), *numbers)[1:]
+
+
 @program
 def test_sum_raises_before_it_asks_for_more():
     def fn(x, start):

@@ -106,6 +106,25 @@ def test_each_import_calls_the_replaced_function_once():
         assert log.count("json") == is_replaced
 
 
+@pytest.mark.parametrize("name, use", [("__import__", imported), ("__build_class__", class_made)])
+def test_statements_whose_builtin_is_missing_raise_what_python_raises(name, use):
+    def fn(x):
+        try:
+            found = made()
+        except (ImportError, NameError) as error:
+            return x + 1, type(error), str(error), error.name
+        return x + 1, found
+
+    own = dict(vars(builtins))
+    made = types.FunctionType(use.__code__, {"__builtins__": own, "__name__": __name__})
+    compiled, function = burnish.compile(fn, backend="eager"), own[name]
+    for is_missing in (False, True, True, False):
+        own.pop(name, None) if is_missing else own.update({name: function})
+        result, *found = compiled(torch.ones(2))
+        assert torch.equal(result, torch.full((2,), 2.0)) and found == list(fn(torch.ones(2))[1:])
+        assert (f"{name} not found" in found) == is_missing
+
+
 def test_class_statements_of_torch_do_not_call_the_replaced_function():
     def noted(body, name, *bases, real=__build_class__, **options):
         log.append(name)

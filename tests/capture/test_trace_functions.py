@@ -159,6 +159,54 @@ def test_trace_function_that_a_callee_sets_sees_the_functions_called_after_it(br
     assert log == [[("inner", "call", 0), ("inner", "line", 1), ("inner", "return", 1)] * 2] * 5
 
 
+def test_profile_function_that_a_callee_sets_sees_the_functions_called_after_it():
+    def note(frame, event, argument):
+        if event == "call" and frame.f_code in (inner.__code__, outer.__code__):
+            seen.append(frame.f_code.co_name)
+
+    def inner(x):
+        return x + 2
+
+    def outer(x):
+        return inner(x)
+
+    def begin():
+        sys.setprofile(note)
+
+    def fn(x):
+        y = inner(x + 1)
+        begin()
+        y = outer(y)
+        if y.sum() < 0:
+            y = -y
+        return inner(y)
+
+    compiled, seen = burnish.compile(fn, backend="eager"), []
+    for _ in range(4):
+        seen.clear()
+        try:
+            assert torch.equal(compiled(torch.ones(2)), torch.full((2,), 8.0))
+        finally:
+            sys.setprofile(None)
+        assert seen == ["outer", "inner", "inner"]
+
+
+def test_profile_function_around_the_call_changes_nothing():
+    def fn(x):
+        y = x + 1
+        sys.stderr.write("")
+        return callee(y)
+
+    compiled = burnish.compile(fn, backend="eager")
+    sys.setprofile(lambda frame, event, argument: None)
+    try:
+        for _ in range(3):
+            assert torch.equal(compiled(torch.ones(2)), torch.full((2,), 6.0))
+            assert burnish.was_compiled(compiled)
+    finally:
+        sys.setprofile(None)
+
+
 class Quiet(torch.nn.Module):
     monitoring = False
 

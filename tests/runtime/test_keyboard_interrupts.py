@@ -527,6 +527,19 @@ def test_an_interrupt_of_a_wait_is_no_failure_of_the_lock():
             await_future.result_of(failed)
 
 
+def test_an_interrupt_that_the_job_handled_stays_its_own():
+    failed = Future()
+    try:
+        try:
+            raise SystemExit(3)
+        except SystemExit:
+            raise RuntimeError("of the job")  # noqa: B904
+    except RuntimeError as error:
+        failed.set_exception(error)
+    with pytest.raises(RuntimeError, match="of the job"):
+        await_future.result_of(failed)
+
+
 def test_an_interrupt_while_another_thread_compiles_reaches_the_caller():
     kernel, stopped = object(), Future()
     with pytest.raises(KeyboardInterrupt):

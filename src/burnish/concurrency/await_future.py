@@ -19,4 +19,6 @@ def result_of(future: Future[T]) -> T:
         interrupt = error.__context__
         if interrupt is None or interrupt is handled or isinstance(interrupt, Exception):
             raise
+        if future.done() and not future.cancelled() and future.exception() is error:
+            raise
     raise interrupt

@@ -37,6 +37,8 @@ def multiplies_integers_exactly() -> bool:
 
 
 HAS_EXACT_PRODUCT = multiplies_integers_exactly()
+LONGEST_EXACT = 2**24 // 128**2
+"""Products of int8 that float32 sums exactly."""
 
 
 class QuantizedLinear(nn.Linear):
@@ -94,7 +96,9 @@ class QuantizedLinear(nn.Linear):
 def product_of_integers(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
     if HAS_EXACT_PRODUCT or x.device.type != "cpu":
         return torch._int_mm(x, y).to(torch.float32)
-    return x.to(torch.float32) @ y.to(torch.float32)
+    exact = torch.float32 if x.shape[1] <= LONGEST_EXACT else torch.float64
+    with torch.autocast("cpu", enabled=False):
+        return (x.to(exact) @ y.to(exact)).to(torch.float32)
 
 
 def row_integers(weight: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:

@@ -13,7 +13,7 @@ import weakref
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
-from sys import gettrace
+from sys import getprofile
 from types import CodeType, FunctionType, MethodType
 from typing import Any
 
@@ -37,7 +37,7 @@ from ..interpreter.frames import UNBOUND, Frame
 from ..interpreter.frames_to_slots import SlotLayout, take_apart
 from ..interpreter.instruction_loop import Machine
 from ..interpreter.tracebacks import TrailOfKinds
-from ..segments.break_transitions import apply_transition
+from ..segments.break_transitions import apply_transition, sees_further_calls
 from ..symbolic_sizes.dynamic_dimensions import SymbolPlace
 from . import recompile_decisions, trace_segment
 from .program_options import Options
@@ -172,6 +172,7 @@ class Program:
                     outcome = segment.leads_to, answer
                     found = inputs = values = outputs = answer = None
                     break
+                was_profiled = getprofile() is not None
                 if outcome is MISS:
                     has_traced = has_traced or set()
                     if self.why_not_trace(continuation, slots) or not continuation.claim():
@@ -193,7 +194,7 @@ class Program:
                     outcome, made = made, None
                     taken.clear()
                     outcome.step()
-                if outcome.frame is None or gettrace() is not None:  # a break has set it: it sees further calls
+                if outcome.frame is None or sees_further_calls(was_profiled):
                     return outcome.result if outcome.frame is None else keyboard_interrupts.run(outcome.as_plain())
                 layout, taken = take_apart(outcome.frame)
                 machine, outcome = outcome, (layout, taken)  # an interrupt finds the program here from now on

@@ -214,6 +214,13 @@ class Machine:
         except KeyError:
             raise Raised(NameError(f"name '{name}' is not defined", name=name)) from None
 
+    def load_builtin_unasked(self, frame: Frame, name: str, kind: type[Exception]) -> Any:
+        """``__import__`` or ``__build_class__``, for a statement that does not name it."""
+        try:
+            return self.load_builtin(frame, name)
+        except Raised:
+            raise Raised(kind(f"{name} not found")) from None
+
     def store_global(self, frame: Frame, name: str, value: Any) -> None:
         frame.globals[name] = value
 
@@ -267,7 +274,8 @@ class Machine:
         return method.__get__(obj, kind) if hasattr(type(method), "__get__") else method
 
     def import_name(self, frame: Frame, name: str, level: int, names: Any) -> Any:
-        return frame.builtins["__import__"](name, frame.globals, None, names, level)
+        function = self.load_builtin_unasked(frame, "__import__", ImportError)
+        return function(name, frame.globals, None, names, level)
 
     def import_from(self, module: Any, name: str) -> Any:
         try:

@@ -12,7 +12,7 @@ continues from the operation that has run.
 from __future__ import annotations
 
 from collections.abc import Callable
-from sys import gettrace
+from sys import getprofile, gettrace
 from typing import Any
 
 from ...errors import OURS
@@ -186,8 +186,9 @@ def apply_transition(layout: SlotLayout, slots: list, continuation_for: Callable
     transition: BreakTransition | None = layout.transition
     if transition is None or not transition.is_for(slots):
         return None, Machine(layout.build(slots))
+    was_profiled = getprofile() is not None
     answer, error = performed(transition, slots)
-    if error is None and gettrace() is None:
+    if error is None and not sees_further_calls(was_profiled):
         target = transition.target_for(answer)
         kept = [at for at in target.dropped if not ends_unseen(slots[at]) or stays(slots, at, target, answer)]
         if kept:
@@ -200,6 +201,11 @@ def apply_transition(layout: SlotLayout, slots: list, continuation_for: Callable
         return None, CompletedInstruction(layout.build(slots), answer, error)
     finally:
         del answer, error  # its traceback refers to this frame: the cycle would keep the values alive
+
+
+def sees_further_calls(was_profiled: bool) -> bool:
+    """Whether a break has set a trace function, or a profile function where none was set before."""
+    return gettrace() is not None or (not was_profiled and getprofile() is not None)
 
 
 def stays(slots: list, at: int, target: TransitionTarget, answer: Any) -> bool:

@@ -16,7 +16,7 @@ from ...tensors.views.view_maps import Slice
 from ..memory_format import FORMATS, copied, dense_format, formatted, is_contiguous_as, suggested
 from ..operator_record import NoRule, decomposition, fresh, shape
 from ..reductions.reduction_dims_and_dtypes import count, floats, mean, widened
-from .shared_formulas import Mask, affine, parameter_dtype, statistics_dtype
+from .shared_formulas import Mask, affine, in_dtypes_of, parameter_dtype, statistics_dtype
 
 # -- shape rules -------------------------------------------------------------------------------------------------------
 
@@ -284,5 +284,4 @@ def batch_norm_backward(
             grad = g("sub.Tensor", grad, g("div.Scalar", total, n))
             grad = g("sub.Tensor", grad, g("mul.Tensor", normed, g("div.Scalar", along, n)))
         found[0] = g("mul.Tensor", grad, scale)
-    dtypes = (dtype, *(dtype if weight is None else weight.dtype,) * 2)
-    return tuple(part if part is None else g.convert(part, to) for part, to in zip(found, dtypes, strict=True))
+    return in_dtypes_of(g, found, dtype, weight)

@@ -12,7 +12,15 @@ from ...tensors.tensor_types import TensorType
 from ..memory_format import formatted, is_contiguous_as, suggested
 from ..operator_record import NoRule, decomposition, fresh, shape
 from ..reductions.reduction_dims_and_dtypes import floats, widened
-from .shared_formulas import Mask, affine, corrected_deviations, parameter_dtype, parameters_of_affine, through_norm
+from .shared_formulas import (
+    Mask,
+    affine,
+    corrected_deviations,
+    in_dtypes_of,
+    parameter_dtype,
+    parameters_of_affine,
+    through_norm,
+)
 
 # -- shape rules -------------------------------------------------------------------------------------------------------
 
@@ -56,6 +64,7 @@ def group_norm(g: Any, x: Any, weight: Any, bias: Any, N: int, C: int, HxW: int,
     # is infinite, so eager's formula is used there. Each step has the full size, so that all is one kernel.
     floats(x)
     shape, result, size = x.shape, x.dtype, (N, group, C // group, HxW)
+    statistics = parameter_dtype(x, weight, bias)
     rows = g.reshape(widened(g, x), size)
     apart, mean, variance = corrected_deviations(g, rows, (2, 3))
     rstd = g("rsqrt", g("add.Scalar", variance, eps))
@@ -65,7 +74,7 @@ def group_norm(g: Any, x: Any, weight: Any, bias: Any, N: int, C: int, HxW: int,
         as_eager = g("addcmul", g("mul.Tensor", rows, weight), g("neg", mean), weight)
         as_eager = as_eager if bias is None else g("add.Tensor", as_eager, bias)
         y = g("where.self", g("isinf", weight), as_eager, y)
-    kept = [g.convert(g.reshape(s, (N, group)), result) for s in (mean, rstd)]
+    kept = [g.convert(g.reshape(s, (N, group)), statistics) for s in (mean, rstd)]
     return g.convert(g.reshape(y, shape), result), *kept
 
 
@@ -96,4 +105,4 @@ def group_norm_backward(
         if weight is not None:
             u = g("mul.Tensor", u, g.reshape(widened(g, weight), (1, group, C // group, 1)))
         found[0] = g.reshape(through_norm(g, u, normed, rstd, (2, 3)), shape)
-    return tuple(part if part is None else g.convert(part, dtype) for part in found)
+    return in_dtypes_of(g, found, dtype, weight)

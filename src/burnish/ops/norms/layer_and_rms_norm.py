@@ -13,7 +13,15 @@ import torch
 from ...tensors.tensor_types import TensorType
 from ..operator_record import NoRule, decomposition, fresh, shape
 from ..reductions.reduction_dims_and_dtypes import count, floats, widened
-from .shared_formulas import Mask, affine, corrected_deviations, parameters_of_affine, statistics_dtype, through_norm
+from .shared_formulas import (
+    Mask,
+    affine,
+    corrected_deviations,
+    in_dtypes_of,
+    parameters_of_affine,
+    statistics_dtype,
+    through_norm,
+)
 
 # -- shape rules -------------------------------------------------------------------------------------------------------
 
@@ -125,4 +133,4 @@ def norm_backward(
     u = grad if weight is None else g("mul.Tensor", grad, widened(g, weight))
     found = [through_norm(g, u, normed, rstd, dims, centre=average is not None) if mask[0] else None]
     found += parameters_of_affine(g, grad, normed, outer, list(normalized_shape), mask[1:])
-    return tuple(part if part is None else g.convert(part, dtype) for part in found)
+    return in_dtypes_of(g, found, dtype, weight)

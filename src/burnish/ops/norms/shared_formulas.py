@@ -77,6 +77,13 @@ def parameters_of_affine(
     ]
 
 
+def in_dtypes_of(g: Any, found: list[Any], dtype: torch.dtype, weight: Any) -> tuple:
+    """The gradients of data of a dtype, of its weight and of its bias, which may be in float32 for half-precision
+    data."""
+    dtypes = (dtype, *(dtype if weight is None else weight.dtype,) * 2)
+    return tuple(None if part is None else g.convert(part, to) for part, to in zip(found, dtypes, strict=True))
+
+
 # -- dtypes ------------------------------------------------------------------------------------------------------------
 
 

@@ -119,4 +119,4 @@ def load_assertion_error(m, f, arg):
 
 @op("LOAD_BUILD_CLASS")
 def load_build_class(m, f, arg):
-    f.stack.append(m.load_builtin(f, "__build_class__"))
+    f.stack.append(m.load_builtin_unasked(f, "__build_class__", NameError))

@@ -14,7 +14,7 @@ from ...numbers.live_scalars import Expression
 
 
 def import_module(m: Any, frame: Frame, name: str, level: int, names: Any) -> Any:
-    if m.load_builtin(frame, "__import__") is not __import__:
+    if m.load_builtin_unasked(frame, "__import__", ImportError) is not __import__:
         m.stop(breaks.OPAQUE_CALL, "an import by a replaced __import__")
     full = name
     if level:

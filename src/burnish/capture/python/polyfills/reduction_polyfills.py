@@ -55,17 +55,19 @@ def sum_(items, /, start=0):
 
 def sum_corrected(items, /, start=0):
     """Since 3.12 ``sum`` corrects what rounding loses among floats: C code adds them, from the first to the first other
-    object."""
-    rest, total = iter(items), start
+    object, unless a sum of ints before them needs more than 64 bits."""
+    rest, total, ints = iter(items), start, []
     if type(total) is int:
+        ints.append(total)
         for value in rest:
             total = total + value
             if type(value) not in (int, bool):
                 break
+            ints += value, total
         else:
             return total
     for kind in (float, complex):
-        if type(total) is not kind:
+        if type(total) is not kind or not fit_in_64_bits(ints):
             continue
         numbers = []
         for value in rest:
@@ -80,6 +82,13 @@ def sum_corrected(items, /, start=0):
     for value in rest:
         total = total + value
     return total
+
+
+def fit_in_64_bits(numbers):
+    for number in numbers:  # noqa: SIM110
+        if not -(1 << 63) <= number < 1 << 63:
+            return False
+    return True
 
 
 def product(sizes):
