@@ -270,6 +270,8 @@ def _convert(m: Any, cls: type, args: tuple, kwargs: dict) -> Any:
     if answer is not MISSING:
         return answer
     for name in (CONVERSIONS[cls], "__index__"):
+        if name == "__index__" and issubclass(type(value), int):
+            break  # it is not asked
         if value_kinds.python_method(m, value, name):
             method = special_method(m, value, name)
             if name == "__index__":
