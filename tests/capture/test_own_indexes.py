@@ -130,7 +130,7 @@ def test_numbers_of_a_subclass_are_not_asked_for_their_index():
             return int(self), other
 
     def fn(x, n):
-        return x + 1, int(n), divmod(2, n)
+        return x + 1, int(n), divmod(2, n), range(n), hex(n)
 
     return fn, lambda i: (torch.ones(2), Own(3))
 

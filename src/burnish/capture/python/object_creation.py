@@ -388,6 +388,8 @@ def _weak_reference(m: Any, cls: type, args: tuple, kwargs: dict) -> Any:
 def _native(m: Any, cls: type, args: tuple, kwargs: dict) -> Any:
     args = tuple(map(settled, args))
     for value in args:
+        if cls is range and issubclass(type(value), int):
+            continue  # it is not asked
         if value_kinds.python_method(m, value, "__index__"):
             if cls is range and not kwargs:
                 return m.call(container_polyfills.range_of, args, {})

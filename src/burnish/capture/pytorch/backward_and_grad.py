@@ -317,9 +317,10 @@ def is_leaf_of_other(tensor: torch.Tensor) -> bool:
 def is_refused(view: torch.Tensor) -> bool:
     """Whether torch refuses to tell its history: it was made without gradients, and has been written to since."""
     try:
-        return view.is_leaf and False
+        view.is_leaf  # noqa: B018
     except RuntimeError:
         return True
+    return False
 
 
 def as_leaf(view: torch.Tensor) -> torch.Tensor:
