@@ -1,6 +1,7 @@
 """Custom backends get symbolic sizes and numbers as from torch.compile: one compilation for many."""
 
 import math
+import types
 
 import pytest
 import torch
@@ -238,3 +239,30 @@ def test_backward_of_symbolic_code_may_keep_the_graph():
         result.backward()
         expected = torch.autograd.grad((x.topk(i)[0].sum(-1) / i).sum(), x)[0]
         torch.testing.assert_close(x.grad, 2 * expected)
+
+
+def keeps_in_method(gm, kept):
+    gm.run = types.MethodType(lambda gm, *inputs: gm.forward(*kept(inputs)), gm)
+    return gm.run
+
+
+def keeps_in_hook(gm, kept):
+    gm.register_forward_pre_hook(lambda gm, inputs: kept(inputs))
+    return gm
+
+
+def keeps_in_forward(gm, kept):
+    forward = gm.forward
+    gm.forward = lambda *inputs: forward(*kept(inputs))
+    return gm
+
+
+@pytest.mark.parametrize("keeps", [keeps_in_method, keeps_in_hook, keeps_in_forward])
+def test_graph_that_the_backend_has_changed_may_keep_a_number(keeps):
+    def backend(gm, example_inputs):
+        hints = [each.node.hint if isinstance(each, torch.SymInt) else None for each in example_inputs]
+        return keeps(gm, lambda inputs: tuple(v if k is None else k for k, v in zip(hints, inputs, strict=True)))
+
+    compiled = burnish.compile(lambda x, n: x * n, backend=backend)
+    for n in (2, 3, 4, 5, 6):
+        assert torch.equal(compiled(torch.ones(3), n), torch.full((3,), float(n)))

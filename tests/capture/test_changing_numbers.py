@@ -440,3 +440,19 @@ def test_a_counter_in_a_slot_is_compiled_twice():
         assert torch.equal(compiled(ours, torch.ones(2)), fn(plain, torch.ones(2)))
         assert (type(ours.n), ours.n) == (int, plain.n)
     assert len(graphs) == 2
+
+
+def test_a_tuple_of_changing_numbers_in_a_slot_keeps_its_identity():
+    class Holder:
+        __slots__ = ("pair", "kept")
+
+    def fn(x, holder):
+        holder.kept = holder.pair
+        return x * holder.pair[0], holder.pair
+
+    compiled, holder = burnish.compile(fn, backend="eager"), Holder()
+    for i in range(1, 5):
+        holder.pair = (i, i / 2)
+        y, pair = compiled(torch.ones(2), holder)
+        assert torch.equal(y, torch.full((2,), float(i)))
+        assert pair is holder.pair and holder.kept is holder.pair

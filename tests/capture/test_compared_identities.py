@@ -1,9 +1,12 @@
 """Objects from outside that C code compares or hashes by their address: another object gets another answer."""
 
+import array
 import collections
 
+import numpy as np
 import pytest
 import torch
+from torch.nn.attention import SDPBackend
 
 import burnish
 
@@ -79,3 +82,24 @@ def test_many_new_objects_need_one_variant():
     compiled = burnish.compile(lambda x, thing: (thing in things, thing in set(things), x + 1), backend="eager")
     for _ in range(20):  # more than there are variants of a segment: it would run eagerly then
         assert compiled(torch.ones(1), Thing())[:2] == (False, False)
+
+
+OF_C = {
+    "member": (SDPBackend.MATH, SDPBackend.FLASH_ATTENTION),
+    "array": (array.array("i", [1]), array.array("i", [2])),
+    "memory": (memoryview(b"a"), memoryview(b"b")),
+    "time": (np.datetime64(1, "D"), np.datetime64(2, "D")),
+}
+
+
+@pytest.mark.parametrize("name", OF_C)
+def test_objects_that_methods_of_c_compare(name):
+    known, other = OF_C[name]
+
+    def fn(x, value):
+        found = known in [value], value in (3, known), [value] == [known], {1: value} == {1: known}
+        return *found, [value, known].count(known), [value, known].index(known), x + 1
+
+    compiled = burnish.compile(fn, backend="eager")
+    for value in (known, other, other, known):
+        assert compiled(torch.ones(1), value)[:-1] == fn(torch.ones(1), value)[:-1]

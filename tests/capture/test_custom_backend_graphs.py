@@ -279,6 +279,31 @@ def test_kernels_are_chosen_where_a_backend_drops_the_calls():
     assert kernels() == before
 
 
+def test_kernels_are_chosen_as_at_the_start_where_the_choice_changes_later():
+    def change(x):
+        y = attention(x)
+        torch.backends.cuda.enable_flash_sdp(True)
+        return y
+
+    def split(x):
+        with sdpa_kernel(SDPBackend.MATH):
+            y = x + 1
+            torch._dynamo.graph_break()
+            return attention(y)
+
+    before = kernels()
+    for fn, flash in ((change, False), (split, True)):
+        burnish.reset()
+        for compiled in (burnish.compile(fn, backend="aot_eager"), burnish.compile(fn, backend="eager")):
+            for _ in range(3):
+                torch._C._set_sdp_use_flash(flash)
+                expected = fn(Q)
+                torch._C._set_sdp_use_flash(flash)
+                assert torch.equal(compiled(Q), expected)
+                assert kernels() == before
+    torch._C._set_sdp_use_flash(True)
+
+
 def test_kernels_are_as_before_after_an_error():
     def fn(x, i):
         with sdpa_kernel(SDPBackend.MATH):

@@ -1,9 +1,11 @@
 """Objects with their own ``__index__``: when it is asked, what its results give, and where C code asks it."""
 
 import collections
+import decimal
 import operator
 import warnings
 
+import numpy as np
 import torch
 
 from .harness import program
@@ -116,3 +118,42 @@ def test_builtins_ask_operands_for_their_operators():
         return x * 2, found, divmod(7, n + 1), pow(n, 2), pow(2, n, 5)
 
     return fn, lambda i: (torch.ones(2), i), number
+
+
+@program
+def test_numbers_of_a_subclass_are_not_asked_for_their_index():
+    class Own(int):
+        def __index__(self):
+            return 77
+
+        def __rdivmod__(self, other):
+            return int(self), other
+
+    def fn(x, n):
+        return x + 1, int(n), divmod(2, n), range(n), hex(n)
+
+    return fn, lambda i: (torch.ones(2), Own(3))
+
+
+@program
+def test_divmod_and_pow_of_numbers_and_tensors_of_other_libraries():
+    class Other:
+        def __rdivmod__(self, other):
+            return type(other).__name__
+
+        def __pow__(self, other):
+            return NotImplemented
+
+    def outcome(function, *operands):
+        try:
+            return function(*operands)
+        except TypeError as error:
+            return str(error)
+
+    pairs = [(torch.ones(2), Other()), (torch.ones(2), 3), (Other(), decimal.Decimal(3)), (np.array(3), torch.ones(2))]
+
+    def fn(x):
+        y = x + 1
+        return [outcome(function, *pair) for function in (divmod, pow) for pair in pairs], y * 2
+
+    return fn, lambda i: (torch.ones(2),)

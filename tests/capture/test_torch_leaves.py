@@ -342,6 +342,47 @@ def test_views_of_parameters_made_without_gradients_stay_in_the_graph(backend):
         torch.testing.assert_close((ours, ours.grad), (plain, plain.grad))
 
 
+def base_written(weight):
+    with torch.no_grad():
+        row = weight[1]
+        weight.mul_(2)
+    return row, weight * 3
+
+
+def view_written(weight):
+    with torch.no_grad():
+        row = weight.view(-1)[2:]
+        row.mul_(2)
+    return row, weight * 3
+
+
+@pytest.mark.falls_back("refused")
+@pytest.mark.parametrize("fn", [base_written, view_written])
+@pytest.mark.parametrize("backend", ["aot_eager", run_by_others], ids=["aot_eager", "custom"])
+def test_a_view_of_a_parameter_leaves_other_compilers_as_in_eager(fn, backend):
+    compiled = burnish.compile(fn, backend=backend)
+    ours, plain = (nn.Parameter(torch.ones(3, 4)) for _ in range(2))
+    for _ in range(4):
+        (found, after), (expected, _) = compiled(ours), fn(plain)
+        assert torch.equal(found.detach(), expected.detach()) and torch.equal(ours.detach(), plain.detach())
+        assert found.requires_grad == expected.requires_grad
+        assert torch.equal(after.detach(), ours.detach() * 3)
+
+
+def test_a_view_of_a_parameter_in_inference_mode():
+    def fn(weight):
+        row = weight[0]
+        return row, weight.t(), row.is_leaf
+
+    weight = nn.Parameter(torch.ones(3, 4))
+    compiled = burnish.compile(fn, backend="aot_eager")
+    with torch.inference_mode():
+        for _ in range(4):
+            for found, expected in zip(compiled(weight), fn(weight), strict=True):
+                assert found is expected or torch.equal(found, expected)
+                assert found is expected or (found.is_leaf, found._is_view()) == (expected.is_leaf, expected._is_view())
+
+
 def test_a_deep_copy_of_a_module_is_one_break_for_other_backends():
     model, graphs = nn.Linear(4, 4), []
 

@@ -389,8 +389,8 @@ class Heap:
             origin = self.origins[id(obj)] = Origin(obj, self.sources.pin(obj))
         if origin is not None and name not in origin.known and name not in origin.written:
             source = origin.source.attr(name)
-            if (number := self.changing_number(value, source)) is not None:
-                return number
+            if type(value) in NUMBERS and (number := self.changing_number(value, source)) is not None:
+                return number  # a tuple keeps its identity
             origin.note_read(name, value)
             self.admit(value, source)
         return value

@@ -270,6 +270,8 @@ def _convert(m: Any, cls: type, args: tuple, kwargs: dict) -> Any:
     if answer is not MISSING:
         return answer
     for name in (CONVERSIONS[cls], "__index__"):
+        if name == "__index__" and issubclass(type(value), int):
+            break  # it is not asked
         if value_kinds.python_method(m, value, name):
             method = special_method(m, value, name)
             if name == "__index__":
@@ -386,6 +388,8 @@ def _weak_reference(m: Any, cls: type, args: tuple, kwargs: dict) -> Any:
 def _native(m: Any, cls: type, args: tuple, kwargs: dict) -> Any:
     args = tuple(map(settled, args))
     for value in args:
+        if cls is range and issubclass(type(value), int):
+            continue  # it is not asked
         if value_kinds.python_method(m, value, "__index__"):
             if cls is range and not kwargs:
                 return m.call(container_polyfills.range_of, args, {})

@@ -5,6 +5,7 @@ operator.add(a, b)        # a + b, with the methods of the user's classes
 
 from __future__ import annotations
 
+import decimal
 import functools
 import operator
 from collections.abc import Callable
@@ -13,7 +14,7 @@ from typing import Any
 
 from ..interpreter.frames import MISSING
 from ..numbers.live_scalars import Live
-from .operators import binary_operators, iteration, subscripts, truth_and_identity
+from .operators import binary_operators, iteration, subscripts, truth_and_identity, value_kinds
 from .polyfills import container_polyfills, protocol_polyfills
 
 
@@ -50,7 +51,18 @@ def _index(m: Any, args: tuple, kwargs: dict) -> Any:
 
 
 def _power(m: Any, args: tuple, kwargs: dict) -> Any:
-    return m.binary(operator.pow, *args) if len(args) == 2 and not kwargs else MISSING
+    return MISSING if len(args) != 2 or kwargs or _mixes(args) else m.binary(operator.pow, *args)
+
+
+def _divmod(m: Any, args: tuple, kwargs: dict) -> Any:
+    return MISSING if len(args) != 2 or kwargs or _mixes(args) else m.binary(divmod, *args)
+
+
+def _mixes(args: tuple) -> bool:
+    """Whether one is a NumPy value or a decimal number and the other is neither that nor a plain number."""
+    kinds = set(map(type, args))
+    own = {kind for kind in kinds if kind in value_kinds.NUMPY or kind is decimal.Decimal}
+    return bool(own) and not all(issubclass(kind, (int, float, complex, Live)) for kind in kinds - own)
 
 
 def _of_index(function: Callable, m: Any, args: tuple, kwargs: dict) -> Any:
@@ -74,6 +86,7 @@ BUILTINS: dict[Any, Callable] = {
     operator.inv: functools.partial(_unary_operator, operator.invert),
     operator.index: _index,
     pow: _power,
+    divmod: _divmod,
     **{function: functools.partial(_of_index, function) for function in (bin, chr, hex, oct)},
     operator.length_hint: _length_hint,
     operator.countOf: functools.partial(_search, container_polyfills.count_in),

@@ -314,6 +314,15 @@ def is_leaf_of_other(tensor: torch.Tensor) -> bool:
     return tensor.requires_grad and tensor._is_view() and is_leaf(tensor)
 
 
+def is_refused(view: torch.Tensor) -> bool:
+    """Whether torch refuses to tell its history: it was made without gradients, and has been written to since."""
+    try:
+        view.is_leaf  # noqa: B018
+    except RuntimeError:
+        return True
+    return False
+
+
 def as_leaf(view: torch.Tensor) -> torch.Tensor:
     """Such a view, where a compiler has made it again with gradients."""
     with torch.no_grad():

@@ -441,4 +441,6 @@ def why_not_leaf(m: Any, made: Any) -> tuple[breaks.BreakKind, str] | None:
 def is_view_without_gradient(made: Tensor) -> bool:
     """Whether it is a view of a parameter, made without gradients: torch calls it a leaf, but gives it none. It may not
     be asked whether it is one after it was written to."""
-    return not torch.is_grad_enabled() and made._is_view() and made._base.requires_grad  # type: ignore[union-attr]
+    if torch.is_grad_enabled() or torch.is_inference_mode_enabled():
+        return False
+    return made._is_view() and made._base.requires_grad  # type: ignore[union-attr]

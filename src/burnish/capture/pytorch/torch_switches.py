@@ -155,6 +155,11 @@ def change_setting(m: Any, function: Any, args: tuple, kwargs: dict) -> Any:
     kwargs = {name: guard_before_native_read.settled(value) for name, value in kwargs.items()}
     value = m.plainly(function, *args, **kwargs)
     target = function if is_shown else setting_change_nodes.ChangeSetting(function)
+    if is_shown:  # the graph may begin with the setting at the segment's start
+        name = setting_change_nodes.PAIRS[function.__name__]
+        m.guard_outcome(
+            Expression(operator.eq, (Expression(getattr(torch._C, name), ()), m.settings_at_start[name])), True
+        )
     call = m.recorder.new_call(target, args, m.user_line())
     call.kwargs.update(kwargs)
     m.recorder.calls.append(call)

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from ... import events, settings
-from ...runtime.eager.setting_change_nodes import keeping_on_error
+from ...runtime.eager import setting_change_nodes
 from ...runtime.program.restore_inputs_on_error import draws_and_may_fail, restoring
 from ...runtime.segments import Segment
 from ...tensors.compile_request import REQUEST, CompileRequest
@@ -22,7 +22,6 @@ from ..guards.guard_function import check_twice, write_check
 from ..guards.tensor_metadata import global_state, is_tensor, restore_state
 from ..guards.watch_after_first_check import watched
 from ..interpreter import keyboard_interrupts
-from ..interpreter.deferred_os_signals import Signals
 from ..interpreter.frames import Frame, Generator, frames_from
 from ..interpreter.frames_to_slots import take_apart
 from ..numbers import min_max_of_tensors, object_addresses
@@ -87,6 +86,8 @@ def close(
         opened = None
         if recorder.calls or rebuilder.outputs:
             graph_module = build_graph(recorder, rebuilder.outputs)
+            if tracer.settings_at_start is not None:
+                setting_change_nodes.begin_with(graph_module, tracer.settings_at_start)
             opened = None if tracer.symbolic_sizes is None else tracer.symbolic_sizes.inputs()
             if opened is not None:
                 tracer.symbolic_sizes.guard_box(opened)  # type: ignore[union-attr]
@@ -104,11 +105,9 @@ def close(
             native_rules=tracer.subclasses.why_native(),
             known_warnings=dict(recorder.warnings),
         )
-        graph = _compiled(
-            backend, graph_module, list(recorder.examples), tracer.heap.guards[0].expected, tracer.signals
-        )
+        graph = _compiled(tracer, backend, graph_module)
         if tracer.settings_at_start is not None:
-            graph = keeping_on_error(graph)
+            graph = setting_change_nodes.keeping_on_error(graph)
     finish = _finish(rebuilder, answer)
     return Segment(
         check,
@@ -144,15 +143,22 @@ def requests_before_compiling(tracer: Tracer, is_again: bool, is_step: bool, is_
     return times if not is_open or tracer.symbolic_sizes.request.is_expected else min(times, 1)  # type: ignore[union-attr]
 
 
-def _compiled(backend: Callable, graph_module: Any, examples: list, start: tuple, signals: Signals) -> Callable:
-    """Compile the graph with the backend, under the switches it will run under: those at the segment's start."""
+def _compiled(tracer: Tracer, backend: Callable, graph_module: Any) -> Callable:
+    """Compile the graph with the backend, under the switches and settings it will run under: those at the segment's
+    start."""
+    start, settings_at_start = tracer.heap.guards[0].expected, tracer.settings_at_start
     now, nesting, modes = global_state(), autocast_nesting(), keyboard_interrupts.count_modes()
+    settings_now = None if settings_at_start is None else setting_change_nodes.values()
     if now != start:
         restore_state(start)
     try:
-        compiled = signals.at_once(backend, graph_module, examples)
+        if settings_at_start is not None:
+            setting_change_nodes.put_back(settings_at_start)
+        compiled = tracer.signals.at_once(backend, graph_module, list(tracer.recorder.examples))
         return compiled if getattr(backend, "restores", False) else restoring(graph_module, compiled)
     finally:
+        if settings_now is not None:
+            setting_change_nodes.put_back(settings_now)
         if now != global_state():
             restore_state(now, nesting)
         keyboard_interrupts.drop_modes(modes)

@@ -44,7 +44,7 @@ from ..python import locks, text_streams
 from ..python.messages import warning_filters
 from ..python.operators import iteration, value_kinds
 from ..pytorch import tensor_hooks_and_data
-from ..pytorch.backward_and_grad import as_leaf, is_leaf_of_other, no_view
+from ..pytorch.backward_and_grad import as_leaf, is_leaf_of_other, is_refused, no_view
 from . import rebuild_containers, rebuild_functions, rebuild_instances, rebuild_subclass_tensors
 
 LITERALS = frozenset((int, str, bytes, bool, type(None)))
@@ -175,6 +175,8 @@ class Rebuilder:
             output = f"{self.constant(no_view)}({output})"
         elif self.tracer.options.shows_operators and is_leaf_of_other(value):
             output = f"{self.constant(as_leaf)}({output})"
+        elif self.tracer.options.shows_operators and value._is_view() and is_refused(value):
+            raise Unrebuildable(value, "a view of a parameter, made without gradients, leaves after a write")
         name = self.name(value, output)
         attributes = value.__dict__ if type(value) in (torch.Tensor, torch.nn.Parameter) else {}
         for key, part in attributes.items():

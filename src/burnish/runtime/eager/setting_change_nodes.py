@@ -87,6 +87,20 @@ def values() -> dict[str, Any]:
     return found
 
 
+def begin_with(gm: torch.fx.GraphModule, before: dict[str, Any]) -> None:
+    """Have a graph for another compiler begin with the settings it changes for good as they were ``before``: it may be
+    traced twice, the second time under what it ends with."""
+    now = values()
+    nodes = [node for node in gm.graph.nodes if node.op == "call_function" and type(node.target) is not ChangeSetting]
+    setters = {node.target.__name__: node.target for node in nodes if is_change(node.target)}
+    changed = [name for name in setters if now[PAIRS[name]] != before[PAIRS[name]]]
+    with gm.graph.inserting_before(next(node for node in gm.graph.nodes if node.op != "placeholder")):
+        for name in changed:
+            gm.graph.call_function(setters[name], (before[PAIRS[name]],))
+    if changed:
+        gm.recompile()
+
+
 def put_back(before: dict[str, Any]) -> None:
     """Set what differs from ``before``."""
     now = values()

@@ -63,7 +63,9 @@ def operator(m: Any, left: torch.Tensor, right: Any, method: str, reflected: str
     where torch takes the object as it is, as it does a subclass of float."""
     if type(left) not in TENSOR_TYPES or _count_modes():
         return MISSING
-    slot = getattr(torch.Tensor, method)
+    slot = getattr(torch.Tensor, method, None)
+    if slot is None:  # divmod
+        return m.call(operate, (left, right, method, reflected, (), None), {})
     shown = received(slot, (left, right), {})
     values = () if shown is None else first_of_each_kind(shown)
     if values is None:

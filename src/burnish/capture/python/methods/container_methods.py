@@ -234,6 +234,7 @@ def call_sequence(m: Any, items: Any, name: str, args: tuple, kwargs: dict, meth
     if name in SEARCHES:
         guard_before_native_read.check_numbers(m, items)
         compared_identities.guard_comparison(m, items, args)
+        compared_identities.guard_elements(m, method, items, args)
     if name in INDEXING and issubclass(type(items), (tuple, list, collections.deque)):
         for value in args:
             guard_before_native_read.settle_all(m, value)

@@ -29,7 +29,7 @@ from ..messages import print_and_format
 from ..polyfills import container_polyfills, object_polyfills, protocol_polyfills
 from ..polyfills.torch_function_polyfills import has_rule
 from . import iteration, subscripts
-from .compared_identities import guard_comparison
+from .compared_identities import guard_comparison, guard_elements
 from .guard_before_native_read import check_key, expose, settle_all, settled
 from .truth_and_identity import same
 from .value_kinds import (
@@ -211,6 +211,8 @@ def _of_containers(m: Any, operation: Callable, left: Any, right: Any) -> Any:
             m.heap.read_order(side, stops=False)
     if of_sets or operation in COMPARISONS:
         guard_comparison(m, left, right)
+    if operation in COMPARISONS and not of_sets:
+        guard_elements(m, operation, left, right)
     if of_sets and operation in SET_METHODS and issubclass(type(left), set):
         with m.heap.changing_set(left, SET_METHODS[operation], (right,)):
             return m.perform(operation, left, right)

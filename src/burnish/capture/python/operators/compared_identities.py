@@ -16,8 +16,9 @@ import torch
 from ...engine.container_changes import is_constant_key
 from ...guards.bypass_subclass_methods import elements_of, items_of
 from ...guards.set_layouts import ByIdentity, remembered
+from ...numbers import numpy_tables
 from ...numbers.live_scalars import Live
-from .value_kinds import BUILTIN_CONTAINERS, SIMPLE
+from .value_kinds import BUILTIN_CONTAINERS, SIMPLE, python_method
 
 DEEPEST = 10
 
@@ -58,6 +59,34 @@ def guard_comparison(m: Any, left: Any, right: Any) -> None:
                 m.heap.guard_answer(OneOf([each]), origin.source)
             elif fixed:
                 m.heap.guard_answer(OneOf(fixed), origin.source, answer=False)
+
+
+def guard_elements(m: Any, operation: Any, *containers: Any) -> None:
+    """C code is about to compare the elements by methods of theirs in C: guard which members of an enumeration of C++
+    they are, and stop for other objects of which no guard tells what the methods read."""
+    for value in {id(each): each for container in containers for each in elements(container)}.values():
+        kind = type(value)
+        if kind.__eq__ is object.__eq__ or issubclass(kind, (torch.Tensor, type)) or kind in numpy_tables.NUMBERS:
+            continue
+        origin = m.heap.origin_of(value)
+        if origin is None or origin.source.is_pinned or python_method(m, value, "__eq__"):
+            continue
+        if any(value is member for member in getattr(kind, "__members__", {}).values()):
+            m.heap.guard_answer(OneOf([value]), origin.source)
+        else:
+            m.check_readable(operation, value)
+
+
+def elements(value: Any, depth: int = 0) -> Iterator[Any]:
+    """What is in ``value``, or itself, without containers."""
+    if type(value) in SIMPLE or issubclass(type(value), Live):
+        return
+    if not issubclass(type(value), BUILTIN_CONTAINERS):
+        yield value
+    elif depth < DEEPEST:
+        parts = itertools.chain.from_iterable(items_of(value)) if issubclass(type(value), dict) else elements_of(value)
+        for part in list(parts):
+            yield from elements(part, depth + 1)
 
 
 def is_fixed(m: Any, value: Any, containers: tuple) -> bool:

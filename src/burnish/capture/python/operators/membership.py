@@ -17,7 +17,7 @@ from ...numbers import live_scalars
 from ...numbers.live_scalars import Live
 from ..attributes.class_lookup import lookup
 from ..polyfills import protocol_polyfills
-from .compared_identities import guard_comparison
+from .compared_identities import guard_comparison, guard_elements
 from .guard_before_native_read import check_key, expose, settle_all, settled
 from .value_kinds import BUILTIN_CONTAINERS, SIMPLE, holds_user_equality, is_known_native, python_method
 
@@ -89,6 +89,9 @@ def contains(m: Any, container: Any, item: Any, invert: bool) -> Any:
                 (container, item),
                 {},
             )
-        guard_comparison(m, list(container) if kind is type({}.values()) else container, item)
+        is_values = kind is type({}.values())
+        guard_comparison(m, list(container) if is_values else container, item)
+        if is_values or issubclass(kind, (list, tuple, collections.deque)):
+            guard_elements(m, operator.contains, list(container) if is_values else container, item)
         return m.perform(lambda: (item in container) != invert)
     return m.stop(breaks.OPAQUE_CALL, f"`in` on a {kind.__qualname__}")
