@@ -29,8 +29,8 @@ class CompletedInstruction(Machine):
 
 for _name in """
     load_attr store_attr delete_attr binary unary truth subscript store_subscript delete_subscript length format iterate
-    iterate_in_loop next_for unpack call import_name import_from load_global load_builtin load_cell to_tuple to_dict
-    match_keys raise_from contains
+    iterate_in_loop next_for unpack call import_name import_from load_global load_builtin load_builtin_unasked load_cell
+    to_tuple to_dict match_keys raise_from contains
 """.split():
     setattr(CompletedInstruction, _name, CompletedInstruction.answer)
 CompletedInstruction.extend = lambda self, method, target, other: self.answer()  # type: ignore[method-assign]
