@@ -187,3 +187,17 @@ def test_dropped_objects_are_freed_when_eager_frees_them():
             assert gone == [False, True]
     finally:
         gc.enable()
+
+
+def test_a_list_that_is_built_over_a_break_becomes_a_tuple():
+    @burnish.disable
+    def first(values):
+        return values[0]
+
+    def fn(x, values):
+        found = (first(values),)
+        return *found, first(values), x + 1
+
+    compiled = burnish.compile(fn, backend="eager")
+    for value in (1, 2, 2, 3, 1):
+        assert compiled(torch.ones(2), [value])[:2] == (value, value)

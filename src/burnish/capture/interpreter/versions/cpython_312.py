@@ -69,7 +69,7 @@ def call_intrinsic_1(m, f, arg):
             f.stack.pop()
             return True
     elif name == "LIST_TO_TUPLE":
-        value = tuple(value)
+        value = m.to_tuple(value, None)
     elif name == "STOPITERATION_ERROR" and f.code.co in BY_CODE:
         pass  # the end of a builtin iterator
     elif name == "STOPITERATION_ERROR":
