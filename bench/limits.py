@@ -12,17 +12,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from time import perf_counter
 
 import torch
 
 import burnish
-from burnish.backends.registry import lookup
-from burnish.capture.engine.program_options import Options
-from burnish.frontend.compile_callable import original_of, runner
-from burnish.frontend.describe_guards import guard_text
-from burnish.frontend.live_programs import segments_of
+from burnish.frontend.compile_callable import original_of
+from burnish.frontend.cost_of_call import recorded_calls
 from burnish.report.cost_report import plans_that_ran
+from burnish.report.profile_segments import seconds_of
 from burnish.report.record_run import RunRecorder
 from burnish.settings import patch
 
@@ -62,12 +59,7 @@ class Step:
 
 def best(work: Callable[[], object]) -> float:
     """Seconds of the fastest run."""
-    found = []
-    for _ in range(RUNS):
-        start = perf_counter()
-        work()
-        found.append(perf_counter() - start)
-    return min(found)
+    return min(seconds_of(work) for _ in range(RUNS))
 
 
 def measure_limits(dtype: torch.dtype) -> Limits:
@@ -93,10 +85,8 @@ def measure_limits(dtype: torch.dtype) -> Limits:
 def steps_of(model: str, dtype: str | None, limits: Limits) -> list[Step]:
     """The kernels and calls of a model's inference, which runs a few times; the fastest time of each counts."""
     work = Workload.of(model, "inference", dtype=dtype)
-    program, run = runner(original_of(work.fn), Options(lookup("burnish")))
-    with RunRecorder(lambda: segments_of(program), guard_text) as recorded, torch.no_grad(), patch(never_slower=False):
-        for _ in range(RUNS):
-            run(*work.args, **work.kwargs)
+    with torch.no_grad():
+        recorded = recorded_calls(original_of(work.fn), RUNS, work.args, work.kwargs)
     return [step for graph in recorded.graphs for step in _of_graph(model, recorded, graph, limits)]
 
 

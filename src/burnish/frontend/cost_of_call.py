@@ -36,11 +36,17 @@ def cost(fn: Any, *, runs: int = 5) -> Callable[..., Cost]:
     original = original_of(fn)
 
     def costed(*args: Any, **kwargs: Any) -> Cost:
-        program, run = runner(original, Options(lookup("burnish")))
-        with RunRecorder(lambda: segments_of(program), guard_text) as recorded, settings.patch(never_slower=False):
-            for _ in range(runs):
-                run(*args, **kwargs)
+        recorded = recorded_calls(original, runs, args, kwargs)
         name = getattr(original, "__qualname__", None) or type(original).__qualname__
         return cost_of_run(recorded, name)
 
     return costed
+
+
+def recorded_calls(original: Any, runs: int, args: tuple[Any, ...], kwargs: dict[str, Any]) -> RunRecorder:
+    """What is recorded of ``runs`` calls, compiled by themselves."""
+    program, run = runner(original, Options(lookup("burnish")))
+    with RunRecorder(lambda: segments_of(program), guard_text) as recorded, settings.patch(never_slower=False):
+        for _ in range(runs):
+            run(*args, **kwargs)
+    return recorded

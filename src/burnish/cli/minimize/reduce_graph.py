@@ -30,12 +30,16 @@ def smallest(graph: StraightLine, fails: Fails) -> StraightLine:
         before = len(graph.statements), len(graph.inputs), len(graph.results)
         for step in (with_one_result, starting_late, with_fewer_statements, with_equal_merged, with_fewer_gradients):
             graph = step(graph, fails)
-    graph = first_failing(iter([replace(graph, state=frozenset())]), fails, graph)
+    graph = if_it_fails(replace(graph, state=frozenset()), fails, graph)
     return with_small_sizes(graph, fails).renamed()
 
 
 def first_failing(candidates: Iterator[StraightLine], fails: Fails, otherwise: StraightLine) -> StraightLine:
     return next((candidate for candidate in candidates if fails(candidate)), otherwise)
+
+
+def if_it_fails(smaller: StraightLine, fails: Fails, otherwise: StraightLine) -> StraightLine:
+    return smaller if fails(smaller) else otherwise
 
 
 def with_one_result(graph: StraightLine, fails: Fails) -> StraightLine:
@@ -88,7 +92,7 @@ def with_fewer_statements(graph: StraightLine, fails: Fails) -> StraightLine:
         shorter = replace(graph, statements=kept, inputs=inputs).without_dead_inputs()
         if kept and fails(shorter):
             graph = shorter
-    return first_failing(iter([graph.without_dead_code()]), fails, graph)
+    return if_it_fails(graph.without_dead_code(), fails, graph)
 
 
 def with_equal_merged(graph: StraightLine, fails: Fails) -> StraightLine:
@@ -100,7 +104,7 @@ def with_equal_merged(graph: StraightLine, fails: Fails) -> StraightLine:
         if equals and before != name:
             kept = tuple(rename(other, {name: before}) for other in graph.statements if other is not statement)
             results = tuple(before if result == name else result for result in graph.results)
-            graph = first_failing(iter([replace(graph, statements=kept, results=results)]), fails, graph)
+            graph = if_it_fails(replace(graph, statements=kept, results=results), fails, graph)
     return graph
 
 
@@ -108,7 +112,7 @@ def with_fewer_gradients(graph: StraightLine, fails: Fails) -> StraightLine:
     for name, value in graph.inputs.items():
         if isinstance(value, torch.Tensor) and value.requires_grad:
             plain = replace(graph, inputs={**graph.inputs, name: value.detach()})
-            graph = first_failing(iter([plain]), fails, graph)
+            graph = if_it_fails(plain, fails, graph)
     return graph
 
 
