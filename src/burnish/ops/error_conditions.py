@@ -19,7 +19,7 @@ import torch
 
 from ..tensors.tensor_types import NumberType
 from .indexing.index_shape_rules import SCATTERS
-from .operator_record import record, wrapped_dim
+from .operator_record import registers, wrapped_dim
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,15 +49,9 @@ Conditions = tuple[Condition, ...] | None
 UNKNOWN: Conditions = None
 
 
-def check(*names: str) -> Callable[[Callable[..., Conditions]], Callable[..., Conditions]]:
+def check(*names: str) -> Callable[[Callable], Callable]:
     """Register the conditions of operators."""
-
-    def register(rule: Callable[..., Conditions]) -> Callable[..., Conditions]:
-        for name in names:
-            record(name).check = rule
-        return rule
-
-    return register
+    return registers(names, "check")
 
 
 # -- errors from an index ----------------------------------------------------------------------------------------------

@@ -109,37 +109,33 @@ def lookup(target: torch._ops.OpOverload) -> Op:
     return found
 
 
-def shape(*names: str) -> Callable[[Callable], Callable]:
-    """Register a shape rule: from types to the type of the result, or a tuple of types."""
+def registers(
+    names: Sequence[str], field: str, stored: Callable[[Callable], Any] = lambda rule: rule
+) -> Callable[[Callable], Callable]:
+    """A decorator that writes what is `stored` for a rule into a field of these records."""
 
     def register(rule: Callable) -> Callable:
+        made = stored(rule)
         for name in names:
-            record(name).shape = rule
+            setattr(record(name), field, made)
         return rule
 
     return register
+
+
+def shape(*names: str) -> Callable[[Callable], Callable]:
+    """Register a shape rule: from types to the type of the result, or a tuple of types."""
+    return registers(names, "shape")
 
 
 def decomposition(*names: str) -> Callable[[Callable], Callable]:
     """Register a decomposition into simpler operators. The rule gets the builder, then the arguments."""
-
-    def register(rule: Callable) -> Callable:
-        for name in names:
-            record(name).decompose = rule
-        return rule
-
-    return register
+    return registers(names, "decompose")
 
 
 def value_decomposition(*names: str) -> Callable[[Callable], Callable]:
     """Register a decomposition of the first result alone, for uses that do not read the other results."""
-
-    def register(rule: Callable) -> Callable:
-        for name in names:
-            record(name).decompose_value = rule
-        return rule
-
-    return register
+    return registers(names, "decompose_value")
 
 
 def view(*names: str, is_alias: bool = True) -> Callable[[Callable], Callable]:

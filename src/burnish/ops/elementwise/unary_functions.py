@@ -166,13 +166,6 @@ elementwise_shape(
     promotion="floating",
     takes="f",
 )
-# -- no expression in the scalar IR ------------------------------------------------------------------------------------
-
-elementwise_shape(
-    *(f"aten.{name}.default" for name in "i0 special_i0e special_i1 special_i1e".split()),
-    promotion="floating",
-    takes="f",
-)
 elementwise_shape(
     *(
         f"aten.special_{name}.default"

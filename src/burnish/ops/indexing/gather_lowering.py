@@ -14,7 +14,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from ..operator_record import record
+from ..operator_record import registers
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,10 +42,4 @@ class GatherRule:
 
 def gather_rule(*names: str, is_slow: bool = False) -> Callable[[Callable], Callable]:
     """Register the gather rule of an operator."""
-
-    def register(rule: Callable) -> Callable:
-        for name in names:
-            record(name).rule = GatherRule(rule, is_slow)  # type: ignore[assignment]
-        return rule
-
-    return register
+    return registers(names, "rule", lambda rule: GatherRule(rule, is_slow))

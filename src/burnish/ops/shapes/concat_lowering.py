@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ...tensors.views.view_maps import Map, Maps, Slice
-from ..operator_record import NoRule, record
+from ..operator_record import NoRule, registers
 
 Number = bool | int | float
 
@@ -53,13 +53,7 @@ class ConcatRule:
 
 def concat_rule(*names: str, is_slow: bool = False) -> Callable[[Callable], Callable]:
     """Register the parts that a result consists of."""
-
-    def register(rule: Callable) -> Callable:
-        for name in names:
-            record(name).rule = ConcatRule(rule, is_slow)  # type: ignore[assignment]
-        return rule
-
-    return register
+    return registers(names, "rule", lambda rule: ConcatRule(rule, is_slow))
 
 
 def leaves(part: Part) -> Iterator[OperandPart | Number]:

@@ -17,7 +17,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from ..operator_record import record
+from ..operator_record import registers
 from ..scalar_ir import Scalar
 
 
@@ -42,10 +42,4 @@ class IndexFunction:
 
 def index_function(*names: str, reads: bool = False) -> Callable[[Callable], Callable]:
     """Register the rule that computes an element from its position."""
-
-    def register(rule: Callable) -> Callable:
-        for name in names:
-            record(name).rule = IndexFunction(rule, reads)  # type: ignore[assignment]
-        return rule
-
-    return register
+    return registers(names, "rule", lambda rule: IndexFunction(rule, reads))
