@@ -128,8 +128,9 @@ class Settings:
         return self.never_slower and self.memory_budget == 1.0 and self.fuel is None
 
     def __post_init__(self) -> None:
-        for name, accept in _ACCEPT.items():
-            object.__setattr__(self, name, accept(name, getattr(self, name)))
+        for field in fields(self):
+            accept = _ACCEPT.get(field.name) or _ACCEPT_TYPE[field.type]  # type: ignore[index]
+            object.__setattr__(self, field.name, accept(field.name, getattr(self, field.name)))
 
 
 def current() -> Settings:
@@ -187,7 +188,7 @@ def from_environment(environment: Mapping[str, str]) -> Settings:
     for field in fields(Settings):
         text = environment.get(variable(field.name))
         if text:
-            parse = _FROM_TEXT.get(field.name)
+            parse = _TYPE_FROM_TEXT.get(field.type)  # type: ignore[arg-type]
             changes[field.name] = parse(text) if parse else text
     return _replaced(Settings(), changes)
 
@@ -272,22 +273,15 @@ def _bad(name: str, value: object, wanted: str) -> UserError:
     )
 
 
-def _accept_segment_limit(name: str, value: object) -> int:
-    if not isinstance(value, int) or isinstance(value, bool) or value < 1:
-        raise _bad(name, value, "a whole number of at least 1, such as 8")
-    return value
+def _accept_count(least: int, wanted: str, may_be_none: bool = True) -> Callable[[str, object], int | None]:
+    def accept(name: str, value: object) -> int | None:
+        if value is None and may_be_none:
+            return None
+        if not isinstance(value, int) or isinstance(value, bool) or value < least:
+            raise _bad(name, value, wanted)
+        return value
 
-
-def _accept_workers(name: str, value: object) -> int | None:
-    if value is not None and (not isinstance(value, int) or isinstance(value, bool) or value < 0):
-        raise _bad(name, value, "a whole number, such as 8, or 0 to have none")
-    return value
-
-
-def _accept_fuel(name: str, value: object) -> int | None:
-    if value is not None and (not isinstance(value, int) or isinstance(value, bool) or value < 0):
-        raise _bad(name, value, "a number of rewrites, such as 100, or None for no limit")
-    return value
+    return accept
 
 
 def _accept_on_error(name: str, value: object) -> OnError:
@@ -349,18 +343,14 @@ def _accept_folder(name: str, value: object) -> Path | None:
     return path
 
 
-def _text_to_int(text: str) -> int | str:
-    try:
-        return int(text)
-    except ValueError:
-        return text  # the setting's validator rejects it, and quotes it
+def _text_to(kind: Callable[[str], object]) -> Callable[[str], object]:
+    def convert(text: str) -> object:
+        try:
+            return kind(text)
+        except ValueError:
+            return text  # the setting's validator rejects it, and quotes it
 
-
-def _text_to_float(text: str) -> float | str:
-    try:
-        return float(text)
-    except ValueError:
-        return text
+    return convert
 
 
 def _text_to_bool(text: str) -> bool | str:
@@ -369,41 +359,22 @@ def _text_to_bool(text: str) -> bool | str:
 
 
 _ACCEPT: dict[str, Callable[[str, object], object]] = {
-    "segment_limit": _accept_segment_limit,
+    "segment_limit": _accept_count(1, "a whole number of at least 1, such as 8", may_be_none=False),
     "on_error": _accept_on_error,
-    "check": _accept_bool,
-    "fuel": _accept_fuel,
-    "native_guards": _accept_bool,
-    "never_slower": _accept_bool,
-    "eager_random": _accept_bool,
-    "max_autotune": _accept_bool,
-    "shape_padding": _accept_bool,
-    "cuda_graphs": _accept_bool,
+    "fuel": _accept_count(0, "a number of rewrites, such as 100, or None for no limit"),
     "memory_budget": _accept_share,
     "null_device": _accept_architecture,
-    "compile_workers": _accept_workers,
+    "compile_workers": _accept_count(0, "a whole number, such as 8, or 0 to have none"),
     "cpu": _accept_cpu,
-    "cache": _accept_bool,
-    "cache_dir": _accept_folder,
     "show": _accept_show,
-    "dump": _accept_folder,
-    "progress": _accept_bool,
-    "report": _accept_folder,
 }
+_ACCEPT_TYPE: dict[str, Callable[[str, object], object]] = {"bool": _accept_bool, "Path | None": _accept_folder}
+"""For the settings of these types."""
 
-# Settings whose text has to be converted to a value.
-_FROM_TEXT: dict[str, Callable[[str], object]] = {
-    "segment_limit": _text_to_int,
-    "check": _text_to_bool,
-    "fuel": _text_to_int,
-    "native_guards": _text_to_bool,
-    "never_slower": _text_to_bool,
-    "eager_random": _text_to_bool,
-    "max_autotune": _text_to_bool,
-    "shape_padding": _text_to_bool,
-    "cuda_graphs": _text_to_bool,
-    "memory_budget": _text_to_float,
-    "compile_workers": _text_to_int,
-    "cache": _text_to_bool,
-    "progress": _text_to_bool,
+_TYPE_FROM_TEXT: dict[str, Callable[[str], object]] = {
+    "bool": _text_to_bool,
+    "int": _text_to(int),
+    "int | None": _text_to(int),
+    "float": _text_to(float),
 }
+"""Types of settings whose text has to be converted to a value."""
