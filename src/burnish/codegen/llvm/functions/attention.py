@@ -24,11 +24,10 @@ from ....schedule.library.own_kernels.matmul_tiling_and_packing import Step
 from ..compile_to_machine_code import compile_function
 from ..scalar_operations import Operations, evaluate
 from ..target_cpu import Host, host
-from .argument_tables import words
-from .function_printer import FunctionPrinter
+from .function_printer import words
 from .gemm_microkernel import RUN_WORDS
 from .gemm_microkernel import WORDS as TILE_WORDS
-from .matmul import OPERATIONS_PER_CYCLE, SERIAL, product_tables, zeros
+from .matmul import OPERATIONS_PER_CYCLE, SERIAL, TiledPrinter, product_tables, zeros
 
 TABLE = ("out", "q", "k", "v", "mask", "scratch", "plan")
 
@@ -146,7 +145,7 @@ def _function(is_half: bool) -> NativeFunction:
     return compile_function(AttentionPrinter(host(), is_half).module(), "attention")
 
 
-class AttentionPrinter(FunctionPrinter):
+class AttentionPrinter(TiledPrinter):
     def __init__(self, target: Host, is_half: bool):
         super().__init__(target)
         self.is_half = is_half
@@ -285,7 +284,7 @@ class AttentionPrinter(FunctionPrinter):
     def load_half(self, pointer: str, mask: str) -> str:
         function = f"llvm.masked.load.v{self.lanes}i16.p0"
         given = ("ptr", pointer), (self.mask_type, mask), (self.half, "zeroinitializer")
-        return self.code.call(self.code.here, self.half, function, *given)
+        return self.call(self.half, function, *given)
 
     def store_half(self, value: str, pointer: str, mask: str | None = None) -> None:
         if mask is None:
@@ -300,9 +299,7 @@ class AttentionPrinter(FunctionPrinter):
 
     def rounded_half(self, value: str) -> str:
         """By the processor's instruction, which takes denormal numbers for 0: an exponential that small is nothing."""
-        bits = self.code.call(
-            self.code.here, "<16 x bfloat>", "llvm.x86.avx512bf16.cvtneps2bf16.512", (self.vector, value)
-        )
+        bits = self.call("<16 x bfloat>", "llvm.x86.avx512bf16.cvtneps2bf16.512", (self.vector, value))
         return self.put(f"bitcast <16 x bfloat> {bits} to {self.half}")
 
     def block(self, table: str, number: str, q: str, out: str, mask: str) -> None:
@@ -318,16 +315,8 @@ class AttentionPrinter(FunctionPrinter):
 
         def score_panel(p: str) -> None:
             weights, far = self.at(self.packed_keys, self.mul(p, key_bytes)), self.mul(p, panel)
-            self.tile(
-                score,
-                q0,
-                q1,
-                weights,
-                self.at(self.scores, far),
-                self.at(second, far),
-                numbers,
-                self.at(weights, key_bytes),
-            )
+            out0, out1, ahead = self.at(self.scores, far), self.at(second, far), self.at(weights, key_bytes)
+            self.call_tile(score, q0, q1, weights, out0, out1, *[self.zeros] * 3, numbers, ahead)
 
         self.loop(panels, 1, score_panel)
         bits = self.put(f"trunc i64 {plan['scale']} to i32")
@@ -359,16 +348,9 @@ class AttentionPrinter(FunctionPrinter):
             functions = self.put(f"select i1 {is_last}, ptr {last}, ptr {full}")
             numbers = self.put(f"select i1 {is_last}, ptr {last_numbers}, ptr {full_numbers}")
             weights, far = self.at(self.packed_values, self.mul(p, value_bytes)), self.mul(p, panel)
-            self.tile(
-                self.pointer(functions, block["kind"]),
-                self.scores,
-                second,
-                weights,
-                self.at(o0, far),
-                self.at(o1, far),
-                self.at(numbers, block["numbers"]),
-                weights,
-            )
+            function = self.pointer(functions, block["kind"])
+            out0, out1, numbers = self.at(o0, far), self.at(o1, far), self.at(numbers, block["numbers"])
+            self.call_tile(function, self.scores, second, weights, out0, out1, *[self.zeros] * 3, numbers, weights)
 
         self.loop(plan["value_panels"], 1, value_panel)
 
@@ -391,12 +373,6 @@ class AttentionPrinter(FunctionPrinter):
             self.loop(plan["columns"], self.lanes, columns)
 
         self.loop(block["rows"], 1, divide)
-
-    def tile(self, function: str, a0: str, a1: str, weights: str, c0: str, c1: str, numbers: str, ahead: str) -> None:
-        self.do(
-            f"call void {function}(ptr {a0}, ptr {a1}, ptr {weights}, ptr {c0}, ptr {c1}, ptr {self.zeros}, "
-            f"ptr {self.zeros}, ptr {self.zeros}, ptr {numbers}, ptr {ahead})"
-        )
 
     def softmax(self) -> str:
         """Softmax of one row, in place, without the division. Elements from `seen` to `end` become 0. Returns 1/sum, or
@@ -428,9 +404,7 @@ class AttentionPrinter(FunctionPrinter):
                 return [Operations(self.code, self.code.here, self.lanes).apply("max", "f32", [score(j), carried[0]])]
 
             (most,) = self.code.loop("0", "%seen", self.lanes, [(self.vector, lowest)], larger, may_be_empty=True)
-            greatest = self.code.call(
-                self.code.here, "float", f"llvm.vector.reduce.fmaximum.v{self.lanes}f32", (self.vector, most)
-            )
+            greatest = self.call("float", f"llvm.vector.reduce.fmaximum.v{self.lanes}f32", (self.vector, most))
             is_empty = self.put(f"fcmp oeq float {greatest}, 0xFFF0000000000000")
             shift = self.splat(self.put(f"select i1 {is_empty}, float 0.0, float {greatest}"))
 

@@ -14,9 +14,8 @@ from ....runtime.program.native_kernels import NativeFunction, NativeKernel
 from ....schedule.library.own_kernels.matmul_tiling_and_packing import Batched, Step
 from ..compile_to_machine_code import compile_function
 from ..target_cpu import host
-from .argument_tables import load_offsets, load_pointers, load_words, words
-from .function_printer import FunctionPrinter
-from .matmul import OPERATIONS_PER_CYCLE, SERIAL, product_tables, zeros
+from .function_printer import words
+from .matmul import OPERATIONS_PER_CYCLE, SERIAL, TiledPrinter, product_tables, zeros
 
 TABLE = ("out", "a", "b", "plan")
 # The plan, in words; strides in bytes.
@@ -25,124 +24,73 @@ PLAN = """
     last_vectors out_step places place_count full last full_table last_table zeros
 """.split()
 
-WORK = """
-define internal void @work(i64 %begin, i64 %end, ptr %shared) #0 {{
-entry:
-  %table.at = getelementptr i64, ptr %shared, i64 1
-  %table = load ptr, ptr %table.at
-{pointers}
-{words}
-  %packed = alloca i8, i64 %packed_bytes, align 64
-  %full.p = inttoptr i64 %full to ptr
-  %last.p = inttoptr i64 %last to ptr
-  %full_table.p = inttoptr i64 %full_table to ptr
-  %last_table.p = inttoptr i64 %last_table to ptr
-  %places.p = inttoptr i64 %places to ptr
-  %zeros.p = inttoptr i64 %zeros to ptr
-  %lane.step.one = insertelement <{lanes} x i64> poison, i64 %b_column, i64 0
-  %lane.step = shufflevector <{lanes} x i64> %lane.step.one, <{lanes} x i64> poison, <{lanes} x i32> zeroinitializer
-  %lane.far = mul <{lanes} x i64> <{numbers}>, %lane.step
-  br label %task
-task:
-  %t = phi i64 [%begin, %entry], [%t.next, %task.end]
-  %a.far = mul i64 %t, %a_batch
-  %a.here = getelementptr i8, ptr %a, i64 %a.far
-  %b.far = mul i64 %t, %b_batch
-  %b.here = getelementptr i8, ptr %b, i64 %b.far
-  %out.far = mul i64 %t, %out_batch
-  %out.here = getelementptr i8, ptr %out, i64 %out.far
-  br label %panel
-panel:
-  %p = phi i64 [0, %task], [%p.next, %panel.end]
-  %p.following = add i64 %p, 1
-  %is.last = icmp eq i64 %p.following, %panels
-  %count = select i1 %is.last, i64 %last_vectors, i64 %vectors
-  %panel.far = mul i64 %p, %panel_bytes
-  %panel.at = getelementptr i8, ptr %packed, i64 %panel.far
-  %first.vector = mul i64 %p, %vectors
-  %first.column = mul i64 %first.vector, {lanes}
-  br label %row
-row:
-  %k = phi i64 [0, %panel], [%k.next, %row.end]
-  %to.row = phi ptr [%panel.at, %panel], [%to.next, %row.end]
-  %row.far = mul i64 %k, %b_row
-  %from.row = getelementptr i8, ptr %b.here, i64 %row.far
-  br label %vector
-vector:
-  %v = phi i64 [0, %row], [%v.next, %vector]
-  %to = phi ptr [%to.row, %row], [%to.next, %vector]
-  %vector.columns = mul i64 %v, {lanes}
-  %column = add i64 %first.column, %vector.columns
-  %left = sub i64 %columns, %column
-  %left.one = insertelement <{lanes} x i64> poison, i64 %left, i64 0
-  %left.all = shufflevector <{lanes} x i64> %left.one, <{lanes} x i64> poison, <{lanes} x i32> zeroinitializer
-  %mask = icmp slt <{lanes} x i64> <{numbers}>, %left.all
-  %column.far = mul i64 %column, %b_column
-  %from = getelementptr i8, ptr %from.row, i64 %column.far
-  %lanes = getelementptr i8, ptr %from, <{lanes} x i64> %lane.far
-  %value = call <{lanes} x float> @llvm.masked.gather.v{lanes}f32.v{lanes}p0(
-      <{lanes} x ptr> align 4 %lanes, <{lanes} x i1> %mask, <{lanes} x float> zeroinitializer)
-  store <{lanes} x float> %value, ptr %to, align {bytes}
-  %to.next = getelementptr i8, ptr %to, i64 {bytes}
-  %v.next = add i64 %v, 1
-  %v.more = icmp ult i64 %v.next, %count
-  br i1 %v.more, label %vector, label %row.end
-row.end:
-  %k.next = add i64 %k, 1
-  %k.more = icmp ult i64 %k.next, %rows
-  br i1 %k.more, label %row, label %packed.panel
-packed.panel:
-  %functions = select i1 %is.last, ptr %last.p, ptr %full.p
-  %numbers = select i1 %is.last, ptr %last_table.p, ptr %full_table.p
-  %out.column = mul i64 %p, %out_step
-  %c = getelementptr i8, ptr %out.here, i64 %out.column
-  br label %place
-place:
-  %i = phi i64 [0, %packed.panel], [%i.next, %place]
-  %at.far = mul i64 %i, 8
-  %at = getelementptr i64, ptr %places.p, i64 %at.far
-  %kind = load i64, ptr %at
-  %function.at = getelementptr ptr, ptr %functions, i64 %kind
-  %function = load ptr, ptr %function.at
-{offsets}
-  call void %function(ptr %a0, ptr %a1, ptr %panel.at, ptr %c0, ptr %c1, ptr %zeros.p, ptr %zeros.p, ptr %zeros.p,
-                      ptr %numbers, ptr %panel.at)
-  %i.next = add i64 %i, 1
-  %again = icmp ult i64 %i.next, %place_count
-  br i1 %again, label %place, label %panel.end
-panel.end:
-  %p.next = add i64 %p, 1
-  %p.more = icmp ult i64 %p.next, %panels
-  br i1 %p.more, label %panel, label %task.end
-task.end:
-  %t.next = add i64 %t, 1
-  %t.more = icmp ult i64 %t.next, %end
-  br i1 %t.more, label %task, label %exit
-exit:
-  ret void
-}}
-"""
 
+class BatchedPrinter(TiledPrinter):
+    def module(self) -> str:
+        return self.text([self.print_parallel_entry("batched", TABLE, PLAN), self.work()])
 
-def driver_text() -> str:
-    lanes = host().vector_bits // 32
-    work = WORK.format(
-        lanes=lanes,
-        bytes=4 * lanes,
-        pointers=load_pointers("table", TABLE),
-        words=load_words("plan", PLAN),
-        offsets=load_offsets("at", {"a0": "a.here", "a1": "a.here", "c0": "c", "c1": "c"}),
-        numbers=", ".join(f"i64 {n}" for n in range(lanes)),
-    )
-    printer = FunctionPrinter(host())
-    vector, mask = f"<{lanes} x float>", f"<{lanes} x i1>"
-    printer.code.declare(vector, f"llvm.masked.gather.v{lanes}f32.v{lanes}p0", f"<{lanes} x ptr>", mask, vector)
-    return printer.text([printer.print_parallel_entry("batched", TABLE, PLAN), work])
+    def work(self) -> str:
+        def body() -> None:
+            self.load_table(self.pointer("%shared", 1), TABLE, PLAN)
+            self.packed = self.put(f"alloca i8, i64 {self.words['packed_bytes']}, align 64")
+            numbers = ", ".join(f"i64 {n}" for n in range(self.lanes))
+            step = self.splat(self.words["b_column"], "i64")
+            self.apart = self.put(f"mul <{self.lanes} x i64> <{numbers}>, {step}")
+            self.loop("%end", 1, self.task, "%begin")
+
+        return self.function("void @work(i64 %begin, i64 %end, ptr %shared)", body)
+
+    def task(self, task: str) -> None:
+        a, b, out = (self.at(self.pointers[n], self.mul(task, self.words[f"{n}_batch"])) for n in ("a", "b", "out"))
+        self.loop(self.words["panels"], 1, lambda panel: self.panel(panel, a, b, out))
+
+    def panel(self, panel: str, a: str, b: str, out: str) -> None:
+        """Packs a panel of b's matrix, then multiplies."""
+        plan = self.words
+        is_last = self.put(f"icmp eq i64 {self.add(panel, 1)}, {plan['panels']}")
+        count = self.put(f"select i1 {is_last}, i64 {plan['last_vectors']}, i64 {plan['vectors']}")
+        packed = self.at(self.packed, self.mul(panel, plan["panel_bytes"]))
+        first = self.mul(self.mul(panel, plan["vectors"]), self.lanes)
+
+        def row(k: str) -> None:
+            source, to = (
+                self.at(b, self.mul(k, plan["b_row"])),
+                self.at(packed, self.mul(self.mul(k, count), self.bytes)),
+            )
+
+            def vector(v: str) -> None:
+                column = self.add(first, self.mul(v, self.lanes))
+                value = self.gather(self.at(source, self.mul(column, plan["b_column"])), column)
+                self.do(f"store {self.vector} {value}, ptr {self.at(to, self.mul(v, self.bytes))}, align {self.bytes}")
+
+            self.loop(count, 1, vector)
+
+        self.loop(plan["rows"], 1, row)
+        functions = self.of_panel(is_last, "full", "last")
+        tables = self.of_panel(is_last, "full_table", "last_table")
+        columns, zeros = self.at(out, self.mul(panel, plan["out_step"])), self.address(plan["zeros"])
+        self.loop(
+            plan["place_count"],
+            1,
+            lambda place: self.place(place, functions, tables, a, packed, columns, zeros, zeros, packed),
+        )
+
+    def gather(self, source: str, column: str) -> str:
+        """A vector of a row of b, from this column on. Columns behind the last one are 0."""
+        lanes, pointers = self.lanes, f"<{self.lanes} x ptr>"
+        places = self.put(f"getelementptr i8, ptr {source}, <{lanes} x i64> {self.apart}")
+        function = f"llvm.masked.gather.v{lanes}f32.v{lanes}p0"
+        self.code.declare(self.vector, function, pointers, self.mask_type, self.vector)
+        mask = self.before(column, self.words["columns"])
+        return self.put(
+            f"call {self.vector} @{function}({pointers} align 4 {places}, {self.mask_type} {mask}, "
+            f"{self.vector} zeroinitializer)"
+        )
 
 
 @once
 def driver() -> NativeFunction:
-    return compile_function(driver_text(), "batched")
+    return compile_function(BatchedPrinter(host()).module(), "batched")
 
 
 def make_batched(batched: Batched) -> Step:

@@ -14,8 +14,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+from ....runtime.program.native_kernels import NativeFunction, Words
 from ..loop_invariant_scopes import Code
 from ..target_cpu import Host
+
+
+def words(*numbers: int | Words | NativeFunction) -> Words:
+    """The plan of a table. The table's owner keeps it alive."""
+    return Words(numbers)
 
 
 class FunctionPrinter:
@@ -29,7 +35,6 @@ class FunctionPrinter:
         self.words: dict[str, str] = {}
 
     def text(self, functions: Sequence[str]) -> str:
-        self.code.declarations.add("declare i32 @torch_parallel_for(i64, i64, i64, ptr, ptr)")
         return "\n".join(
             [
                 f'target triple = "{self.host.triple}"',
@@ -57,24 +62,37 @@ class FunctionPrinter:
         return self.exported(name, body)
 
     def call_in_parallel(self, tasks: str, grain: str, context: str) -> None:
-        self.put(f"call i32 @torch_parallel_for(i64 0, i64 {tasks}, i64 {grain}, ptr @work, ptr {context})")
+        limits = ("i64", "0"), ("i64", tasks), ("i64", grain)
+        self.call("i32", "torch_parallel_for", *limits, ("ptr", "@work"), ("ptr", context))
 
-    def work_of_tasks(self, prepare: Callable[[], str], task: Callable[[str], None]) -> str:
-        """`prepare` prints what a thread does once, and returns the number of tasks."""
+    def work_of_tasks(self, prepare: Callable[[], str], task: Callable[[str], None], claims_ahead: bool = False) -> str:
+        """`prepare` prints what a thread does once, and returns the number of tasks. With `claims_ahead` a thread knows
+        its next task, `claimed_ahead`, while it works on one."""
 
         def body() -> None:
             tasks, here = prepare(), self.code.here
+            following = self.put("alloca i64") if claims_ahead else ""
+            if claims_ahead:
+                self.do(f"store i64 {self.claimed()}, ptr {following}")
             self.do("br label %next")
             here.begin("next")
-            number = self.put("atomicrmw add ptr %shared, i64 1 monotonic")
+            number = self.put(f"load i64, ptr {following}") if claims_ahead else self.claimed()
             some = self.put(f"icmp ult i64 {number}, {tasks}")
             self.do(f"br i1 {some}, label %task, label %exit")
             here.begin("exit")
             self.do("ret void")
             here.begin("task")
+            if claims_ahead:
+                self.claimed_ahead = self.claimed()
+                self.do(f"store i64 {self.claimed_ahead}, ptr {following}")
             task(number)
 
         return self.function("void @work(i64 %begin, i64 %end, ptr %shared)", body, "br label %next")
+
+    claimed_ahead = ""
+
+    def claimed(self) -> str:
+        return self.put("atomicrmw add ptr %shared, i64 1 monotonic")
 
     def load_table(self, table: str, pointers: Sequence[str], plan: Sequence[str]) -> None:
         self.pointers = {name: self.pointer(table, number) for number, name in enumerate(pointers)}
@@ -98,6 +116,10 @@ class FunctionPrinter:
     def do(self, instruction: str) -> None:
         self.code.here.put(instruction)
 
+    def call(self, result: str, function: str, *args: tuple[str, str], flags: str = "") -> str:
+        """Calls a function from outside, such as an intrinsic. `args` are pairs of type and operand."""
+        return self.code.call(self.code.here, result, function, *args, flags=flags)
+
     def add(self, a: str, b: str | int) -> str:
         return self.put(f"add i64 {a}, {b}")
 
@@ -108,16 +130,16 @@ class FunctionPrinter:
         return self.put(f"sub i64 {a}, {b}")
 
     def least(self, a: str, b: str | int) -> str:
-        return self.code.call(self.code.here, "i64", "llvm.umin.i64", ("i64", a), ("i64", str(b)))
+        return self.call("i64", "llvm.umin.i64", ("i64", a), ("i64", str(b)))
 
     def fma(self, a: str, b: str, c: str) -> str:
         args = [(self.vector, value) for value in (a, b, c)]
-        return self.code.call(self.code.here, self.vector, f"llvm.fma.v{self.lanes}f32", *args)
+        return self.call(self.vector, f"llvm.fma.v{self.lanes}f32", *args)
 
     def sum_of_lanes(self, value: str, start: str = "-0.0") -> str:
         args = ("float", start), (self.vector, value)
         reduce = f"llvm.vector.reduce.fadd.v{self.lanes}f32"
-        return self.code.call(self.code.here, "float", reduce, *args, flags="reassoc ")
+        return self.call("float", reduce, *args, flags="reassoc ")
 
     def copy_bytes(self, to: str, source: str, bytes: str) -> None:
         self.code.declare("void", "llvm.memcpy.p0.p0.i64", "ptr", "ptr", "i64", "i1")
@@ -164,8 +186,7 @@ class FunctionPrinter:
     def load(self, pointer: str, mask: str | None = None) -> str:
         if mask is None:
             return self.put(f"load {self.vector}, ptr {pointer}, align 4")
-        return self.code.call(
-            self.code.here,
+        return self.call(
             self.vector,
             f"llvm.masked.load.v{self.lanes}f32.p0",
             ("ptr", pointer),

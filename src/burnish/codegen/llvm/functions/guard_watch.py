@@ -26,336 +26,177 @@ The result is the pair of tuples, or None if something differs.
 
 from __future__ import annotations
 
-import functools
-
 from ....concurrency.compute_once import once
 from ....runtime.program.native_kernels import NativeFunction
 from ....runtime.state_watch.native_watch import WORDS_AT_ONCE, load_watchers, reference_count_bits
 from ..compile_to_machine_code import object_code
 from ..target_cpu import host
+from .function_printer import FunctionPrinter
 
-# The tuples are allocated before any comparison: allocation may run a garbage collection, and that any code. From the
-# first comparison to the last reference taken, no code runs that could change the compared state.
-TEMPLATE = """
-declare ptr @PyTuple_New(i64)
-declare void @Py_IncRef(ptr)
-declare void @Py_DecRef(ptr)
+CONTENT = 32
+"""Bytes before the content of a bytes object, and of a tuple's length and items."""
+LENGTH, ITEMS = 16, 24
 
-define ptr @watch(ptr %self, ptr %args, i64 %count) {
-entry:
-  %table = getelementptr i8, ptr %self, i64 32
-  %args.at = getelementptr i64, ptr %table, i64 1
-  %wanted = load i64, ptr %args.at
-  %calls.at = getelementptr i64, ptr %table, i64 2
-  %n.calls = load i64, ptr %calls.at
-  %pins.at = getelementptr i64, ptr %table, i64 3
-  %n.pins = load i64, ptr %pins.at
-  %words.at = getelementptr i64, ptr %table, i64 4
-  %n.words = load i64, ptr %words.at
-  %tensors.at = getelementptr i64, ptr %table, i64 5
-  %n.tensors = load i64, ptr %tensors.at
-  %inputs.at = getelementptr i64, ptr %table, i64 6
-  %n.inputs = load i64, ptr %inputs.at
-  %values.at = getelementptr i64, ptr %table, i64 7
-  %n.values = load i64, ptr %values.at
-  %none.at = getelementptr i64, ptr %table, i64 8
-  %none = load ptr, ptr %none.at
-  %n.zeros.at = getelementptr i64, ptr %table, i64 9
-  %n.zeros = load i64, ptr %n.zeros.at
-  %base.at = getelementptr i64, ptr %table, i64 10
-  %base = load ptr, ptr %base.at
-  %calls = getelementptr i64, ptr %table, i64 11
-  %calls.length = mul i64 %n.calls, 5
-  %pins = getelementptr i64, ptr %calls, i64 %calls.length
-  %pins.length = shl i64 %n.pins, 1
-  %words = getelementptr i64, ptr %pins, i64 %pins.length
-  %words.length = shl i64 %n.words, 1
-  %zeros = getelementptr i64, ptr %words, i64 %words.length
-  %zeros.length = lshr i64 %n.zeros, 1
-  %tensors = getelementptr i64, ptr %zeros, i64 %zeros.length
-  %tensors.length = shl i64 %n.tensors, 1
-  %inputs = getelementptr i64, ptr %tensors, i64 %tensors.length
-  %values = getelementptr i64, ptr %inputs, i64 %n.inputs
-  %first = call ptr @PyTuple_New(i64 %n.inputs)
-  %second = call ptr @PyTuple_New(i64 %n.values)
-  %pair = call ptr @PyTuple_New(i64 2)
-  %no.first = icmp eq ptr %first, null
-  %no.second = icmp eq ptr %second, null
-  %no.pair = icmp eq ptr %pair, null
-  %no.tuple = or i1 %no.first, %no.second
-  %no.memory = or i1 %no.tuple, %no.pair
-  br i1 %no.memory, label %drop, label %count.args
-
-count.args:
-  %same.count = icmp eq i64 %count, %wanted
-  br i1 %same.count, label %call.head, label %drop
-
-call.head:
-  %c = phi i64 [0, %count.args], [%c.next, %call]
-  %c.more = icmp ult i64 %c, %n.calls
-  br i1 %c.more, label %call, label %pin.head
-call:
-  %c.offset = mul i64 %c, 5
-  %c.function.at = getelementptr i64, ptr %calls, i64 %c.offset
-  %c.function = load ptr, ptr %c.function.at
-  %c.argument.at = getelementptr i64, ptr %c.function.at, i64 1
-  %c.argument = load i64, ptr %c.argument.at
-  %c.second.at = getelementptr i64, ptr %c.function.at, i64 2
-  %c.second = load i32, ptr %c.second.at
-  %c.third.at = getelementptr i32, ptr %c.second.at, i64 1
-  %c.third = load i32, ptr %c.third.at
-  %c.mask.at = getelementptr i64, ptr %c.function.at, i64 3
-  %c.mask = load i64, ptr %c.mask.at
-  %c.answer.at = getelementptr i64, ptr %c.function.at, i64 4
-  %c.answer = load i64, ptr %c.answer.at
-  %c.found = call i64 %c.function(i64 %c.argument, i32 %c.second, i32 %c.third)
-  %c.masked = and i64 %c.found, %c.mask
-  %c.same = icmp eq i64 %c.masked, %c.answer
-  %c.next = add i64 %c, 1
-  br i1 %c.same, label %call.head, label %drop
-
-pin.head:
-  %p = phi i64 [0, %call.head], [%p.next, %pin]
-  %p.more = icmp ult i64 %p, %n.pins
-  br i1 %p.more, label %pin, label %word.head
-pin:
-  %p.offset = shl i64 %p, 1
-  %p.index.at = getelementptr i64, ptr %pins, i64 %p.offset
-  %p.index = load i64, ptr %p.index.at
-  %p.expected.at = getelementptr i64, ptr %p.index.at, i64 1
-  %p.expected = load ptr, ptr %p.expected.at
-  %p.found.at = getelementptr ptr, ptr %args, i64 %p.index
-  %p.found = load ptr, ptr %p.found.at
-  %p.same = icmp eq ptr %p.found, %p.expected
-  %p.next = add i64 %p, 1
-  br i1 %p.same, label %pin.head, label %drop
-
-word.head:
-  %w = phi ptr [%words, %pin.head], [%w.next, %word.{last}]
-  %w.more = icmp ult ptr %w, %zeros
-  br i1 %w.more, label %word.0, label %zero.head
-{compare them}
-  %w.next = getelementptr i64, ptr %w, i64 {length}
-  br label %word.head
-
-zero.head:
-  %n = phi ptr [%zeros, %word.head], [%n.next, %zero]
-  %n.more = icmp ult ptr %n, %tensors
-  br i1 %n.more, label %zero, label %tensor.head
-zero:
-{look}
-  %n.next = getelementptr i32, ptr %n, i64 {last}
-  %n.same = icmp eq i64 %n.{last}.all, 0
-  br i1 %n.same, label %zero.head, label %drop
-
-tensor.head:
-  %t = phi i64 [0, %zero.head], [%t.next, %tensor.passed]
-  %t.more = icmp ult i64 %t, %n.tensors
-  br i1 %t.more, label %tensor, label %passed
-tensor:
-  %t.offset = shl i64 %t, 1
-  %t.who.at = getelementptr i64, ptr %tensors, i64 %t.offset
-  %t.who = load i64, ptr %t.who.at
-  %t.spec.at = getelementptr i64, ptr %t.who.at, i64 1
-  %t.spec.offset = load i64, ptr %t.spec.at
-  %t.spec = getelementptr i64, ptr %table, i64 %t.spec.offset
-  %t.next = add i64 %t, 1
-  %t.bit = and i64 %t.who, 1
-  %t.is.argument = icmp ne i64 %t.bit, 0
-  br i1 %t.is.argument, label %tensor.argument, label %tensor.fixed
-tensor.argument:
-  %t.index = lshr i64 %t.who, 1
-  %t.argument.at = getelementptr ptr, ptr %args, i64 %t.index
-  %t.argument = load ptr, ptr %t.argument.at
-  br label %tensor.type
-tensor.fixed:
-  %t.address = inttoptr i64 %t.who to ptr
-  br label %tensor.type
-tensor.type:
-  %object = phi ptr [%t.argument, %tensor.argument], [%t.address, %tensor.fixed]
-  %type.at = getelementptr i64, ptr %object, i64 1
-  %type = load i64, ptr %type.at
-  %s.type = load i64, ptr %t.spec
-  %type.same = icmp eq i64 %type, %s.type
-  br i1 %type.same, label %tensor.start, label %drop
-tensor.start:
-  %s.impl.at = getelementptr i64, ptr %t.spec, i64 1
-  %s.impl = load i64, ptr %s.impl.at
-  %impl.at = getelementptr i8, ptr %object, i64 %s.impl
-  %impl = load ptr, ptr %impl.at
-  %s.meta.at = getelementptr i64, ptr %t.spec, i64 2
-  %s.meta = load i64, ptr %s.meta.at
-  %s.without.at = getelementptr i64, ptr %t.spec, i64 3
-  %s.without = load i64, ptr %s.without.at
-  %s.blocks.at = getelementptr i64, ptr %t.spec, i64 4
-  %s.blocks = load i64, ptr %s.blocks.at
-  %s.more.at = getelementptr i64, ptr %t.spec, i64 5
-  %s.more = load i64, ptr %s.more.at
-  %blocks = getelementptr i64, ptr %t.spec, i64 6
-  %blocks.length = mul i64 %s.blocks, 17
-  %blocks.end = getelementptr i64, ptr %blocks, i64 %blocks.length
-  %further.length = mul i64 %s.more, 3
-  %further.end = getelementptr i64, ptr %blocks.end, i64 %further.length
-  br label %block.head
-block.head:
-  %b = phi ptr [%blocks, %tensor.start], [%b.next, %block]
-  %b.is.end = icmp eq ptr %b, %blocks.end
-  br i1 %b.is.end, label %meta.check, label %block
-block:
-  %b.offset = load i64, ptr %b
-  %b.mask.at = getelementptr i64, ptr %b, i64 1
-  %b.mask = load <8 x i64>, ptr %b.mask.at, align 8
-  %b.expected.at = getelementptr i64, ptr %b, i64 9
-  %b.expected = load <8 x i64>, ptr %b.expected.at, align 8
-  %b.found.at = getelementptr i8, ptr %impl, i64 %b.offset
-  %b.found = load <8 x i64>, ptr %b.found.at, align 8
-  %b.difference = xor <8 x i64> %b.found, %b.expected
-  %b.masked = and <8 x i64> %b.difference, %b.mask
-  %b.differs = icmp ne <8 x i64> %b.masked, zeroinitializer
-  %b.any = bitcast <8 x i1> %b.differs to i8
-  %b.same = icmp eq i8 %b.any, 0
-  %b.next = getelementptr i64, ptr %b, i64 17
-  br i1 %b.same, label %block.head, label %drop
-meta.check:
-  %meta.at = getelementptr i8, ptr %impl, i64 %s.meta
-  %meta = load ptr, ptr %meta.at
-  %has.none = icmp eq ptr %meta, null
-  br i1 %has.none, label %without, label %further.head
-without:
-  %may.be.without = icmp ne i64 %s.without, 0
-  br i1 %may.be.without, label %tensor.passed, label %drop
-further.head:
-  %k = phi ptr [%blocks.end, %meta.check], [%k.next, %further]
-  %k.is.end = icmp eq ptr %k, %further.end
-  br i1 %k.is.end, label %tensor.passed, label %further
-further:
-  %k.offset = load i64, ptr %k
-  %k.mask.at = getelementptr i64, ptr %k, i64 1
-  %k.mask = load i64, ptr %k.mask.at
-  %k.expected.at = getelementptr i64, ptr %k, i64 2
-  %k.expected = load i64, ptr %k.expected.at
-  %k.found.at = getelementptr i8, ptr %meta, i64 %k.offset
-  %k.found = load i64, ptr %k.found.at
-  %k.masked = and i64 %k.found, %k.mask
-  %k.same = icmp eq i64 %k.masked, %k.expected
-  %k.next = getelementptr i64, ptr %k, i64 3
-  br i1 %k.same, label %further.head, label %drop
-tensor.passed:
-  br label %tensor.head
-
-passed:
-  %hits = load i64, ptr %table
-  %hits.next = add i64 %hits, 1
-  store i64 %hits.next, ptr %table
-  br label %result.head
-result.head:
-  %r = phi i64 [0, %passed], [0, %result.next.tuple], [%r.next, %result.store]
-  %r.from = phi ptr [%inputs, %passed], [%values, %result.next.tuple], [%r.from, %result.store]
-  %r.to = phi ptr [%first, %passed], [%second, %result.next.tuple], [%r.to, %result.store]
-  %r.count = phi i64 [%n.inputs, %passed], [%n.values, %result.next.tuple], [%r.count, %result.store]
-  %r.more = icmp ult i64 %r, %r.count
-  br i1 %r.more, label %result, label %result.end
-result:
-  %r.who.at = getelementptr i64, ptr %r.from, i64 %r
-  %r.who = load i64, ptr %r.who.at
-  %r.next = add i64 %r, 1
-  %r.bit = and i64 %r.who, 1
-  %r.is.argument = icmp ne i64 %r.bit, 0
-  br i1 %r.is.argument, label %result.argument, label %result.fixed
-result.argument:
-  %r.index = lshr i64 %r.who, 1
-  %r.argument.at = getelementptr ptr, ptr %args, i64 %r.index
-  %r.argument = load ptr, ptr %r.argument.at
-  br label %result.store
-result.fixed:
-  %r.address = inttoptr i64 %r.who to ptr
-  br label %result.store
-result.store:
-  %r.object = phi ptr [%r.argument, %result.argument], [%r.address, %result.fixed]
-{count it}  %r.items = getelementptr i8, ptr %r.to, i64 24
-  %r.slot = getelementptr ptr, ptr %r.items, i64 %r
-  store ptr %r.object, ptr %r.slot
-  br label %result.head
-result.end:
-  %is.both = icmp eq ptr %r.to, %second
-  br i1 %is.both, label %done, label %result.next.tuple
-result.next.tuple:
-  br label %result.head
-done:
-  %pair.first = getelementptr i8, ptr %pair, i64 24
-  store ptr %first, ptr %pair.first
-  %pair.second = getelementptr i8, ptr %pair, i64 32
-  store ptr %second, ptr %pair.second
-  ret ptr %pair
-
-drop:
-  call void @Py_DecRef(ptr %first)
-  call void @Py_DecRef(ptr %second)
-  call void @Py_DecRef(ptr %pair)
-  br i1 %no.memory, label %failed, label %refused
-failed:
-  ret ptr null
-refused:
-  call void @Py_IncRef(ptr %none)
-  ret ptr %none
-}
-
-define ptr @watch_tuple(ptr %self, ptr %args) {
-  %count.at = getelementptr i64, ptr %args, i64 2
-  %count = load i64, ptr %count.at
-  %items = getelementptr i64, ptr %args, i64 3
-  %answer = tail call ptr @watch(ptr %self, ptr %items, i64 %count)
-  ret ptr %answer
-}
-"""
+COUNTS = "args calls pins words tensors inputs values".split()
+BLOCK, CHECK = 17, 3
+"""Words of a block and of a check in the description of a tensor."""
+MASKED = "<8 x i64>"
 
 
-COMPARED = """
-word.{k}:
-  %w.{k}.address.at = getelementptr i64, ptr %w, i64 {address}
-  %w.{k}.address = load ptr, ptr %w.{k}.address.at
-  %w.{k}.expected.at = getelementptr i64, ptr %w, i64 {expected}
-  %w.{k}.expected = load i64, ptr %w.{k}.expected.at
-  %w.{k}.found = load i64, ptr %w.{k}.address
-  %w.{k}.same = icmp eq i64 %w.{k}.found, %w.{k}.expected
-  br i1 %w.{k}.same, label %word.{next}, label %drop
-"""
+class WatchPrinter(FunctionPrinter):
+    """The tuples are allocated before any comparison: allocation may run a garbage collection, and that any code. From
+    the first comparison to the last reference taken, no code runs that could change the compared state."""
 
-ZERO_WORDS = """
-  %n.{k}.at = getelementptr i32, ptr %n, i64 {k}
-  %n.{k}.short = load i32, ptr %n.{k}.at
-  %n.{k}.offset = zext i32 %n.{k}.short to i64
-  %n.{k}.address = getelementptr i64, ptr %base, i64 %n.{k}.offset
-  %n.{k}.found = load i64, ptr %n.{k}.address
-  %n.{next}.all = or i64 %n.{k}.all, %n.{k}.found
-"""
+    def module(self) -> str:
+        watch = self.function("ptr @watch(ptr %self, ptr %args, i64 %count)", self.watch, "ret ptr {result}")
+        of_tuple = self.function("ptr @watch_tuple(ptr %self, ptr %args)", self.watch_tuple, "ret ptr {result}")
+        return self.text([part.replace("define internal", "define", 1) for part in (watch, of_tuple)])
 
-COUNTED = """
-  %r.count.before = load {kind}, ptr %r.object
-  %r.count.more = add {kind} %r.count.before, 1
-  %r.is.immortal = icmp eq {kind} %r.count.more, 0
-  %r.count.after = select i1 %r.is.immortal, {kind} %r.count.before, {kind} %r.count.more
-  store {kind} %r.count.after, ptr %r.object
-"""
-"""Like Py_INCREF: since 3.12 the count is half a word, and an object whose count would overflow is immortal."""
+    def watch_tuple(self) -> None:
+        count = self.put(f"load i64, ptr {self.at('%args', LENGTH)}")
+        items = self.at("%args", ITEMS)
+        self.result = self.put(f"tail call ptr @watch(ptr %self, ptr {items}, i64 {count})")
 
+    def watch(self) -> None:
+        table, self.passed = self.at("%self", CONTENT), 0
+        counts = {name: self.word(table, number) for number, name in enumerate(COUNTS, 1)}
+        none, zero_count, base = self.pointer(table, 8), self.word(table, 9), self.pointer(table, 10)
+        calls = self.at(table, 8 * 11)
+        pins = self.at(calls, self.mul(counts["calls"], 8 * 5))
+        words = self.at(pins, self.mul(counts["pins"], 8 * 2))
+        zeros = self.at(words, self.mul(counts["words"], 8 * 2))
+        tensors = self.at(zeros, self.mul(zero_count, 4))
+        inputs = self.at(tensors, self.mul(counts["tensors"], 8 * 2))
+        values = self.at(inputs, self.mul(counts["inputs"], 8))
+        new = [self.new_tuple(count) for count in (counts["inputs"], counts["values"], "2")]
+        missing = [self.put(f"icmp eq ptr {made}, null") for made in new]
+        no_memory = self.put(f"or i1 {self.put(f'or i1 {missing[0]}, {missing[1]}')}, {missing[2]}")
+        self.expect(self.not_(no_memory))
+        self.expect_equal("%count", counts["args"])
+        self.loop(counts["calls"], 1, lambda n: self.check_call(self.at(calls, self.mul(n, 8 * 5))))
+        self.loop(counts["pins"], 1, lambda n: self.check_pin(self.at(pins, self.mul(n, 8 * 2))))
+        self.loop(counts["words"], WORDS_AT_ONCE, lambda n: self.check_words(self.at(words, self.mul(n, 8 * 2))))
+        self.loop(zero_count, WORDS_AT_ONCE, lambda n: self.check_zeros(self.at(zeros, self.mul(n, 4)), base))
+        self.loop(counts["tensors"], 1, lambda n: self.check_tensor(self.at(tensors, self.mul(n, 8 * 2)), table))
+        self.do(f"store i64 {self.add(self.word(table, 0), 1)}, ptr {table}")
+        self.fill(new[0], inputs, counts["inputs"])
+        self.fill(new[1], values, counts["values"])
+        for number, made in enumerate(new[:2]):
+            self.do(f"store ptr {made}, ptr {self.at(new[2], ITEMS + 8 * number)}")
+        self.do(f"ret ptr {new[2]}")
+        self.refuse(new, no_memory, none)
 
-def text() -> str:
-    last = WORDS_AT_ONCE
-    words = "".join(COMPARED.format(k=k, address=2 * k, expected=2 * k + 1, next=k + 1) for k in range(last))
-    counted = COUNTED.format(kind=f"i{reference_count_bits}")
-    zeros = "".join(ZERO_WORDS.format(k=k, next=k + 1) for k in range(last)).replace("%n.0.all", "0")
-    parts = {
-        "compare them": f"{words}word.{last}:",
-        "look": zeros,
-        "last": str(last),
-        "length": str(2 * last),
-        "count it": counted,
-    }
-    return functools.reduce(lambda made, part: made.replace(f"{{{part}}}", parts[part]), parts, TEMPLATE)
+    def refuse(self, new: list[str], no_memory: str, none: str) -> None:
+        """Where something differs, or memory is short."""
+        here = self.code.here
+        here.begin("drop")
+        for made in new:
+            self.do(f"call void @Py_DecRef(ptr {made})")
+        self.do(f"br i1 {no_memory}, label %failed, label %refused")
+        here.begin("failed")
+        self.do("ret ptr null")
+        here.begin("refused")
+        self.do(f"call void @Py_IncRef(ptr {none})")
+        self.result = none
+        for function in ("Py_DecRef", "Py_IncRef"):
+            self.code.declare("void", function, "ptr")
+
+    def new_tuple(self, count: str) -> str:
+        return self.call("ptr", "PyTuple_New", ("i64", count))
+
+    def expect(self, condition: str) -> None:
+        """Refuses unless it holds."""
+        self.passed += 1
+        self.do(f"br i1 {condition}, label %passed{self.passed}, label %drop")
+        self.code.here.begin(f"passed{self.passed}")
+
+    def expect_equal(self, a: str, b: str, type: str = "i64") -> None:
+        self.expect(self.put(f"icmp eq {type} {a}, {b}"))
+
+    def check_call(self, at: str) -> None:
+        """One of torch's switches."""
+        function, argument, mask, answer = self.pointer(at, 0), *(self.word(at, number) for number in (1, 3, 4))
+        further = [self.put(f"load i32, ptr {self.at(at, far)}") for far in (16, 20)]
+        found = self.put(f"call i64 {function}(i64 {argument}, i32 {further[0]}, i32 {further[1]})")
+        self.expect_equal(self.put(f"and i64 {found}, {mask}"), answer)
+
+    def check_pin(self, at: str) -> None:
+        expected = self.pointer(at, 1)
+        self.expect_equal(self.pointer("%args", self.word(at, 0)), expected, "ptr")
+
+    def check_words(self, at: str) -> None:
+        for number in range(WORDS_AT_ONCE):
+            address, expected = self.pointer(at, 2 * number), self.word(at, 2 * number + 1)
+            self.expect_equal(self.word(address, 0), expected)
+
+    def check_zeros(self, at: str, base: str) -> None:
+        every = "0"
+        for number in range(WORDS_AT_ONCE):
+            place = self.put(f"zext i32 {self.put(f'load i32, ptr {self.at(at, 4 * number)}')} to i64")
+            every = self.put(f"or i64 {every}, {self.word(self.at(base, self.mul(place, 8)), 0)}")
+        self.expect_equal(every, "0")
+
+    def check_tensor(self, at: str, table: str) -> None:
+        spec, subject = self.at(table, self.mul(self.word(at, 1), 8)), self.subject(at)
+        kind, to_implementation, to_data, may_be_without, block_count, check_count = (
+            self.word(spec, number) for number in range(6)
+        )
+        self.expect_equal(self.word(subject, 1), kind)
+        implementation = self.pointer(self.at(subject, to_implementation), 0)
+        blocks = self.at(spec, 8 * 6)
+        checks = self.at(blocks, self.mul(block_count, 8 * BLOCK))
+
+        def block(n: str) -> None:
+            here = self.at(blocks, self.mul(n, 8 * BLOCK))
+            found, mask, expected = (
+                self.put(f"load {MASKED}, ptr {place}, align 8")
+                for place in (self.at(implementation, self.word(here, 0)), self.at(here, 8), self.at(here, 8 * 9))
+            )
+            difference = self.put(f"xor {MASKED} {found}, {expected}")
+            differs = self.put(f"icmp ne {MASKED} {self.put(f'and {MASKED} {difference}, {mask}')}, zeroinitializer")
+            self.expect_equal(self.put(f"bitcast <8 x i1> {differs} to i8"), "0", "i8")
+
+        def check(n: str) -> None:
+            here = self.at(checks, self.mul(n, 8 * CHECK))
+            found = self.word(self.at(data, self.word(here, 0)), 0)
+            self.expect_equal(self.put(f"and i64 {found}, {self.word(here, 1)}"), self.word(here, 2))
+
+        self.loop(block_count, 1, block)
+        data = self.pointer(self.at(implementation, to_data), 0)
+        has_none = self.put(f"icmp eq ptr {data}, null")
+        # Without autograd data nothing of it is checked.
+        self.expect(self.put(f"or i1 {self.put(f'icmp ne i64 {may_be_without}, 0')}, {self.not_(has_none)}"))
+        self.loop(self.put(f"select i1 {has_none}, i64 0, i64 {check_count}"), 1, check)
+
+    def not_(self, condition: str) -> str:
+        return self.put(f"xor i1 {condition}, true")
+
+    def subject(self, at: str) -> str:
+        """The object that a word stands for: an argument where the number is odd, else the one at that address."""
+        word = self.word(at, 0)
+        is_argument = self.put(f"trunc i64 {word} to i1")
+        argument = self.at("%args", self.mul(self.put(f"lshr i64 {word}, 1"), 8))
+        return self.pointer(self.put(f"select i1 {is_argument}, ptr {argument}, ptr {at}"), 0)
+
+    def fill(self, into: str, objects: str, count: str) -> None:
+        """A tuple with references to these objects. As Py_INCREF: since 3.12 the count is half a word, and an object
+        whose count would overflow is immortal."""
+        kind, items = f"i{reference_count_bits}", self.at(into, ITEMS)
+
+        def one(n: str) -> None:
+            subject = self.subject(self.at(objects, self.mul(n, 8)))
+            before = self.put(f"load {kind}, ptr {subject}")
+            more = self.put(f"add {kind} {before}, 1")
+            is_immortal = self.put(f"icmp eq {kind} {more}, 0")
+            self.do(
+                f"store {kind} {self.put(f'select i1 {is_immortal}, {kind} {before}, {kind} {more}')}, ptr {subject}"
+            )
+            self.do(f"store ptr {subject}, ptr {self.at(items, self.mul(n, 8))}")
+
+        self.loop(count, 1, one)
 
 
 @once
 def compile_watchers() -> tuple[NativeFunction, NativeFunction]:
     """Compiled once in a process and never freed: checks refer to them."""
-    return load_watchers(object_code(text(), host()))
+    return load_watchers(object_code(WatchPrinter(host()).module(), host()))

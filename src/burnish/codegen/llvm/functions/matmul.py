@@ -24,8 +24,7 @@ from ....runtime.program.native_kernels import NativeFunction, NativeKernel, Wor
 from ....schedule.library.own_kernels.matmul_tiling_and_packing import ITEM, Product, Shape, Step, Sum, Tile
 from ..compile_to_machine_code import compile_function
 from ..target_cpu import host, initialize
-from .argument_tables import load_offsets, load_pointers, load_words, words
-from .function_printer import FunctionPrinter
+from .function_printer import FunctionPrinter, words
 from .gemm_microkernel import RUN_WORDS, SYMBOL, WORDS, print_tile
 
 SERIAL = 300_000
@@ -43,89 +42,85 @@ PLAN = """
 # point to the tiles' functions, for all panels and for the last one, which may be narrower.
 PLACE_WORDS = 8
 
-WORK = """
-define internal void @work(i64 %begin, i64 %end, ptr %shared) #0 {{
-entry:
-  %table.at = getelementptr i64, ptr %shared, i64 1
-  %table = load ptr, ptr %table.at
-{pointers}
-{words}
-  %quarter = lshr i64 %packed_step, 2
-  %t.first = atomicrmw add ptr %shared, i64 1 monotonic
-  br label %next
-next:
-  %t = phi i64 [%t.first, %entry], [%t.next, %place]
-  %some = icmp ult i64 %t, %tasks
-  br i1 %some, label %task, label %exit
-task:
-  ; The task after this one is known, and with it the weights that will be wanted.
-  %t.next = atomicrmw add ptr %shared, i64 1 monotonic
-  %panel.next = urem i64 %t.next, %panels
-  %packed.next = mul i64 %panel.next, %packed_step
-  %b.next = getelementptr i8, ptr %packed, i64 %packed.next
-  %chunk = udiv i64 %t, %panels
-  %before = mul i64 %chunk, %panels
-  %panel = sub i64 %t, %before
-  %after = add i64 %panel, 1
-  %is.last = icmp eq i64 %after, %panels
-  %packed.far = mul i64 %panel, %packed_step
-  %b = getelementptr i8, ptr %packed, i64 %packed.far
-  %column = mul i64 %panel, %out_step
-  %c = getelementptr i8, ptr %out, i64 %column
-  %d = getelementptr i8, ptr %residual, i64 %column
-  %bias.far = mul i64 %panel, %bias_step
-  %e = getelementptr i8, ptr %bias, i64 %bias.far
-  %x.far = mul i64 %panel, %x_step
-  %a = getelementptr i8, ptr %x, i64 %x.far
-  %functions.word = select i1 %is.last, i64 %last, i64 %full
-  %functions = inttoptr i64 %functions.word to ptr
-  %numbers.word = select i1 %is.last, i64 %last_table, i64 %full_table
-  %tables = inttoptr i64 %numbers.word to ptr
-  %chunks.p = inttoptr i64 %chunks to ptr
-  %places.p = inttoptr i64 %places to ptr
-  %first.at = getelementptr i64, ptr %chunks.p, i64 %chunk
-  %first = load i64, ptr %first.at
-  %stop.at = getelementptr i64, ptr %first.at, i64 1
-  %stop = load i64, ptr %stop.at
-  br label %place
-place:
-  %i = phi i64 [%first, %task], [%i.next, %place]
-  %part = sub i64 %i, %first
-  %early = icmp ult i64 %part, 4
-  %part.far = mul i64 %part, %quarter
-  %b.part = getelementptr i8, ptr %b.next, i64 %part.far
-  %ahead = select i1 %early, ptr %b.part, ptr %b
-  %at.far = mul i64 %i, 8
-  %at = getelementptr i64, ptr %places.p, i64 %at.far
-  %kind = load i64, ptr %at
-  %function.at = getelementptr ptr, ptr %functions, i64 %kind
-  %function = load ptr, ptr %function.at
-{offsets}
-  %numbers.at = getelementptr i64, ptr %at, i64 7
-  %numbers.far = load i64, ptr %numbers.at
-  %numbers = getelementptr i8, ptr %tables, i64 %numbers.far
-  call void %function(ptr %a0, ptr %a1, ptr %b, ptr %c0, ptr %c1, ptr %e, ptr %d0, ptr %d1, ptr %numbers, ptr %ahead)
-  %i.next = add i64 %i, 1
-  %again = icmp ult i64 %i.next, %stop
-  br i1 %again, label %place, label %next
-exit:
-  ret void
-}}
-"""
+
+class TiledPrinter(FunctionPrinter):
+    """A function that walks through the places of a product."""
+
+    def of_panel(self, is_last: str, full: str, last: str) -> str:
+        """What the plan says for the last panel, or for the others, as an address."""
+        return self.address(self.put(f"select i1 {is_last}, i64 {self.words[last]}, i64 {self.words[full]}"))
+
+    def place(
+        self,
+        number: str,
+        functions: str,
+        tables: str,
+        x: str,
+        weights: str,
+        out: str,
+        bias: str,
+        residual: str,
+        ahead: str,
+    ) -> None:
+        """Calls the tile of the place with this number."""
+        at = self.at(self.address(self.words["places"]), self.mul(number, 8 * PLACE_WORDS))
+        function = self.pointer(functions, self.word(at, 0))
+        bases = (x, x, out, out, residual, residual, tables)
+        x0, x1, out0, out1, residual0, residual1, numbers = (
+            self.at(base, self.word(at, n)) for n, base in enumerate(bases, 1)
+        )
+        self.call_tile(function, x0, x1, weights, out0, out1, bias, residual0, residual1, numbers, ahead)
+
+    def call_tile(self, function: str, *pointers: str) -> None:
+        self.do(f"call void {function}({', '.join(f'ptr {pointer}' for pointer in pointers)})")
 
 
-def driver_text() -> str:
-    bases = {"a0": "a", "a1": "a", "c0": "c", "c1": "c", "d0": "d", "d1": "d"}
-    work = WORK.format(
-        pointers=load_pointers("table", TABLE), words=load_words("plan", PLAN), offsets=load_offsets("at", bases)
-    )
-    printer = FunctionPrinter(host())
-    return printer.text([printer.print_parallel_entry("product", TABLE, PLAN), work])
+class ProductPrinter(TiledPrinter):
+    def module(self) -> str:
+        work = self.work_of_tasks(self.prepare, self.task, claims_ahead=True)
+        return self.text([self.print_parallel_entry("product", TABLE, PLAN), work])
+
+    def prepare(self) -> str:
+        self.load_table(self.pointer("%shared", 1), TABLE, PLAN)
+        self.quarter = self.put(f"lshr i64 {self.words['packed_step']}, 2")
+        return self.words["tasks"]
+
+    def task(self, task: str) -> None:
+        plan, given = self.words, self.pointers
+        # The task after this one is known, and with it the weights that will be wanted.
+        panel_after = self.put(f"urem i64 {self.claimed_ahead}, {plan['panels']}")
+        wanted = self.at(given["packed"], self.mul(panel_after, plan["packed_step"]))
+        chunk = self.put(f"udiv i64 {task}, {plan['panels']}")
+        panel = self.sub(task, self.mul(chunk, plan["panels"]))
+        is_last = self.put(f"icmp eq i64 {self.add(panel, 1)}, {plan['panels']}")
+        x, packed, bias, out, residual = (
+            self.at(given[name], self.mul(panel, plan[step]))
+            for name, step in (
+                ("x", "x_step"),
+                ("packed", "packed_step"),
+                ("bias", "bias_step"),
+                ("out", "out_step"),
+                ("residual", "out_step"),
+            )
+        )
+        functions = self.of_panel(is_last, "full", "last")
+        tables = self.of_panel(is_last, "full_table", "last_table")
+        chunks = self.at(self.address(plan["chunks"]), self.mul(chunk, 8))
+        first, stop = self.word(chunks, 0), self.word(chunks, 1)
+
+        def place(number: str) -> None:
+            part = self.sub(number, first)
+            is_early = self.put(f"icmp ult i64 {part}, 4")
+            quarter = self.at(wanted, self.mul(part, self.quarter))
+            ahead = self.put(f"select i1 {is_early}, ptr {quarter}, ptr {packed}")
+            self.place(number, functions, tables, x, packed, out, bias, residual, ahead)
+
+        self.loop(stop, 1, place, first)
 
 
 @once
 def driver() -> NativeFunction:
-    return compile_function(driver_text(), "product")
+    return compile_function(ProductPrinter(host()).module(), "product")
 
 
 def tile_function(tile: Tile) -> NativeFunction:

@@ -19,96 +19,26 @@ from ....runtime.program.native_kernels import NativeFunction, NativeKernel
 from ....schedule.library.call_candidates.mkl import TRANSPOSED, Gemm
 from ....schedule.library.own_kernels.matmul_tiling_and_packing import Step
 from ..compile_to_machine_code import compile_function
-from ..target_cpu import host
-from .argument_tables import load_pointers, load_words, words
+from ..target_cpu import Host, host
+from .function_printer import FunctionPrinter, words
 
 GRAIN_BYTES = 64 << 10
 """The least bytes that a thread copies."""
 
 OPERATIONS_PER_CYCLE = 30
 
-TABLE = ("out", "a", "b", "added", "words")
+TABLE = ("out", "a", "b", "added", "plan")
 
 # The sizes, in words; strides of the addend, and from product to product, in bytes. MKL's functions for plain matrices
 # are Fortran's: they take addresses, and see out, a and b as their transposes.
-WORDS = """
-    rows.copied grain row added.step count a.far b.far out.far rows columns depth a.way b.way a.step b.step
-    out.step alpha beta
+PLAN = """
+    copied_rows grain row added_step count a_far b_far out_far rows columns depth a_way b_way a_step b_step
+    out_step alpha beta
 """.split()
 
-TEXT = """
-target triple = "{triple}"
-
-declare i32 @torch_parallel_for(i64, i64, i64, ptr, ptr)
-declare void @llvm.memcpy.p0.p0.i64(ptr, ptr, i64, i1)
-declare void @{symbol}({parameters})
-
-define void @gemm(ptr %table) #0 {{
-entry:
-{pointers}
-{words}
-{narrow}
-  %adds = icmp ne i64 %rows.copied, 0
-  br i1 %adds, label %copy, label %next
-copy:
-  %r = call i32 @torch_parallel_for(i64 0, i64 %rows.copied, i64 %grain, ptr @work, ptr %table)
-  br label %next
-next:
-  %n = phi i64 [0, %entry], [0, %copy], [%n.next, %next]
-  %a.behind = mul i64 %n, %a.far
-  %a.n = getelementptr i8, ptr %a, i64 %a.behind
-  %b.behind = mul i64 %n, %b.far
-  %b.n = getelementptr i8, ptr %b, i64 %b.behind
-  %out.behind = mul i64 %n, %out.far
-  %out.n = getelementptr i8, ptr %out, i64 %out.behind
-  call void @{symbol}({arguments})
-  %n.next = add i64 %n, 1
-  %more = icmp ult i64 %n.next, %count
-  br i1 %more, label %next, label %exit
-exit:
-  ret void
-}}
-
-define internal void @work(i64 %begin, i64 %end, ptr %table) #0 {{
-entry:
-{pointers}
-{words}
-  br label %next
-next:
-  %n = phi i64 [%begin, %entry], [%n.next, %next]
-  %to.far = mul i64 %n, %row
-  %to = getelementptr i8, ptr %out, i64 %to.far
-  %from.far = mul i64 %n, %added.step
-  %from = getelementptr i8, ptr %added, i64 %from.far
-  call void @llvm.memcpy.p0.p0.i64(ptr %to, ptr %from, i64 %row, i1 false)
-  %n.next = add i64 %n, 1
-  %more = icmp ult i64 %n.next, %end
-  br i1 %more, label %next, label %exit
-exit:
-  ret void
-}}
-
-attributes #0 = {{ nounwind {attributes} }}
-"""
-
-FORTRAN = "b.way a.way columns rows depth alpha %b.n b.step %a.n a.step beta %out.n out.step".split()
+FORTRAN = "b_way a_way columns rows depth alpha b b_step a a_step beta out out_step".split()
 """The arguments of `sgemm_`: all are addresses, of words or of matrices."""
-
-CBLAS = (
-    "i32 101",
-    "a.way",
-    "b.way",
-    "rows",
-    "columns",
-    "depth",
-    "%a.n",
-    "a.step",
-    "%b.n",
-    "b.step",
-    "float %beta.f",
-    "%out.n",
-    "out.step",
-)
+CBLAS = "101 a_way b_way rows columns depth a a_step b b_step beta out out_step".split()
 """The arguments of `cblas_sgemm_compute`; 101 means row-major matrices."""
 
 
@@ -149,30 +79,60 @@ def dtypes() -> frozenset[torch.dtype]:
 
 @once
 def _function(symbol: str) -> NativeFunction:
-    call = _of_numbers() if symbol == torch_blas_symbols.PACKED else _of_addresses()
-    text = TEXT.format(
-        triple=host().triple,
-        attributes=host().attributes,
-        symbol=symbol,
-        **call,
-        pointers=load_pointers("table", TABLE),
-        words=load_words("words", WORDS),
-    )
-    return compile_function(text, "gemm")
+    return compile_function(GemmPrinter(symbol, host()).module(), "gemm")
 
 
-def _of_addresses() -> dict[str, str]:
-    arguments = ", ".join(f"ptr {name if name[0] == '%' else f'%{name}.word'}" for name in FORTRAN)
-    return {"parameters": ", ".join(["ptr"] * len(FORTRAN)), "arguments": arguments, "narrow": ""}
+class GemmPrinter(FunctionPrinter):
+    def __init__(self, symbol: str, target: Host):
+        super().__init__(target)
+        self.symbol = symbol
 
+    def module(self) -> str:
+        copy = self.function("void @work(i64 %begin, i64 %end, ptr %table)", self.copy_rows)
+        return self.text([self.exported("gemm", self.gemm), copy])
 
-def _of_numbers() -> dict[str, str]:
-    numbers = [name for name in CBLAS if name in WORDS]
-    narrow = [f"  %{name}.n = trunc i64 %{name} to i32" for name in numbers]
-    narrow += ["  %beta.bits = trunc i64 %beta to i32", "  %beta.f = bitcast i32 %beta.bits to float"]
-    arguments = [f"i32 %{name}.n" if name in WORDS else f"ptr {name}" if name[0] == "%" else name for name in CBLAS]
-    return {
-        "parameters": ", ".join(argument.partition(" ")[0] for argument in arguments),
-        "arguments": ", ".join(arguments),
-        "narrow": "\n".join(narrow),
-    }
+    def gemm(self) -> None:
+        self.load_table("%table", TABLE, PLAN)
+        here, rows = self.code.here, self.words["copied_rows"]
+        self.do(f"br i1 {self.put(f'icmp ne i64 {rows}, 0')}, label %copy, label %products")
+        here.begin("copy")
+        self.call_in_parallel(rows, self.words["grain"], "%table")
+        self.do("br label %products")
+        here.begin("products")
+        self.loop(self.words["count"], 1, self.product)
+
+    def product(self, number: str) -> None:
+        matrices = {
+            name: self.at(self.pointers[name], self.mul(number, self.words[f"{name}_far"]))
+            for name in ("a", "b", "out")
+        }
+        if self.symbol == torch_blas_symbols.PACKED:
+            arguments = [self.number(name, matrices) for name in CBLAS]
+        else:
+            arguments = [("ptr", matrices.get(name) or self.at(self.plan, 8 * PLAN.index(name))) for name in FORTRAN]
+        self.code.declare("void", self.symbol, *(type for type, _ in arguments))
+        self.do(f"call void @{self.symbol}({', '.join(f'{type} {value}' for type, value in arguments)})")
+
+    @property
+    def plan(self) -> str:
+        return self.pointers["plan"]
+
+    def number(self, name: str, matrices: dict[str, str]) -> tuple[str, str]:
+        """An argument of `cblas_sgemm_compute`."""
+        if name in matrices:
+            return "ptr", matrices[name]
+        if name not in PLAN:
+            return "i32", name
+        narrow = self.put(f"trunc i64 {self.words[name]} to i32")
+        return ("float", self.put(f"bitcast i32 {narrow} to float")) if name == "beta" else ("i32", narrow)
+
+    def copy_rows(self) -> None:
+        """The addend into the result."""
+        self.load_table("%table", TABLE, PLAN)
+
+        def row(n: str) -> None:
+            to = self.at(self.pointers["out"], self.mul(n, self.words["row"]))
+            source = self.at(self.pointers["added"], self.mul(n, self.words["added_step"]))
+            self.copy_bytes(to, source, self.words["row"])
+
+        self.loop("%end", 1, row, "%begin")

@@ -14,91 +14,74 @@ from ....schedule.library.own_kernels.matmul_tiling_and_packing import Step
 from ....tensors.tensor_types import TensorType
 from ..compile_to_machine_code import compile_function
 from ..target_cpu import host
-from .argument_tables import load_pointers, load_words, words
-from .function_printer import FunctionPrinter
+from .function_printer import FunctionPrinter, words
 
 SERIAL_BYTES = 64 << 10
 
 TABLE = ("out", "x", "plan")
 # The plan, in words; strides and lengths in bytes. A task is a line.
 PLAN = """
-    tasks grain height above x.height image.step line.step line left middle right is.whole width channels
-    column.step channel.step
+    tasks grain height above x_height image_step line_step line left middle right is_whole width channels
+    column_step channel_step
 """.split()
 
-WORK = """
-define internal void @work(i64 %begin, i64 %end, ptr %shared) #0 {{
-entry:
-  %table.at = getelementptr i64, ptr %shared, i64 1
-  %table = load ptr, ptr %table.at
-{pointers}
-{words}
-  br label %next
-next:
-  %n = phi i64 [%begin, %entry], [%n.next, %done]
-  %image = udiv i64 %n, %height
-  %image.lines = mul i64 %image, %height
-  %y.copy = sub i64 %n, %image.lines
-  %y = sub i64 %y.copy, %above
-  %to.far = mul i64 %n, %line
-  %to = getelementptr i8, ptr %out, i64 %to.far
-  %inside = icmp ult i64 %y, %x.height
-  br i1 %inside, label %image.line, label %border
-border:
-  call void @llvm.memset.p0.i64(ptr %to, i8 0, i64 %line, i1 false)
-  br label %done
-image.line:
-  %image.far = mul i64 %image, %image.step
-  %from.image = getelementptr i8, ptr %x, i64 %image.far
-  %line.far = mul i64 %y, %line.step
-  %from = getelementptr i8, ptr %from.image, i64 %line.far
-  call void @llvm.memset.p0.i64(ptr %to, i8 0, i64 %left, i1 false)
-  %to.middle = getelementptr i8, ptr %to, i64 %left
-  %to.right = getelementptr i8, ptr %to.middle, i64 %middle
-  call void @llvm.memset.p0.i64(ptr %to.right, i8 0, i64 %right, i1 false)
-  %whole = icmp ne i64 %is.whole, 0
-  br i1 %whole, label %copy, label %column
-copy:
-  call void @llvm.memcpy.p0.p0.i64(ptr %to.middle, ptr %from, i64 %middle, i1 false)
-  br label %done
-column:
-  %column.n = phi i64 [0, %image.line], [%column.next, %column.done]
-  %column.to = phi ptr [%to.middle, %image.line], [%channel.to.next, %column.done]
-  %column.far = mul i64 %column.n, %column.step
-  %column.from = getelementptr i8, ptr %from, i64 %column.far
-  br label %channel
-channel:
-  %channel.n = phi i64 [0, %column], [%channel.next, %channel]
-  %channel.to = phi ptr [%column.to, %column], [%channel.to.next, %channel]
-  %channel.far = mul i64 %channel.n, %channel.step
-  %channel.from = getelementptr i8, ptr %column.from, i64 %channel.far
-  %value = load float, ptr %channel.from
-  store float %value, ptr %channel.to
-  %channel.to.next = getelementptr float, ptr %channel.to, i64 1
-  %channel.next = add i64 %channel.n, 1
-  %channel.more = icmp ult i64 %channel.next, %channels
-  br i1 %channel.more, label %channel, label %column.done
-column.done:
-  %column.next = add i64 %column.n, 1
-  %column.more = icmp ult i64 %column.next, %width
-  br i1 %column.more, label %column, label %done
-done:
-  %n.next = add i64 %n, 1
-  %more = icmp ult i64 %n.next, %end
-  br i1 %more, label %next, label %exit
-exit:
-  ret void
-}}
-"""
+
+class PadPrinter(FunctionPrinter):
+    def module(self) -> str:
+        return self.text([self.print_parallel_entry("pad", TABLE, PLAN), self.work()])
+
+    def work(self) -> str:
+        def body() -> None:
+            self.load_table(self.pointer("%shared", 1), TABLE, PLAN)
+            self.loop("%end", 1, self.line, "%begin")
+
+        return self.function("void @work(i64 %begin, i64 %end, ptr %shared)", body)
+
+    def line(self, line: str) -> None:
+        plan, here = self.words, self.code.here
+        image = self.put(f"udiv i64 {line}, {plan['height']}")
+        y = self.sub(self.sub(line, self.mul(image, plan["height"])), plan["above"])
+        to = self.at(self.pointers["out"], self.mul(line, plan["line"]))
+        is_inside = self.put(f"icmp ult i64 {y}, {plan['x_height']}")
+        self.do(f"br i1 {is_inside}, label %inside, label %border")
+        here.begin("border")
+        self.clear(to, plan["line"])
+        self.do("br label %done")
+        here.begin("inside")
+        source = self.at(self.pointers["x"], self.mul(image, plan["image_step"]))
+        source = self.at(source, self.mul(y, plan["line_step"]))
+        middle = self.at(to, plan["left"])
+        self.clear(to, plan["left"])
+        self.clear(self.at(middle, plan["middle"]), plan["right"])
+        is_whole = self.put(f"icmp ne i64 {plan['is_whole']}, 0")
+        self.do(f"br i1 {is_whole}, label %copy, label %columns")
+        here.begin("copy")
+        self.copy_bytes(middle, source, plan["middle"])
+        self.do("br label %done")
+        here.begin("columns")
+        self.loop(plan["width"], 1, lambda column: self.column(column, source, middle))
+        self.do("br label %done")
+        here.begin("done")
+
+    def column(self, column: str, source: str, to: str) -> None:
+        """The channels of a pixel, one by one."""
+        source = self.at(source, self.mul(column, self.words["column_step"]))
+        to = self.at(to, self.mul(self.mul(column, self.words["channels"]), 4))
+
+        def channel(number: str) -> None:
+            value = self.put(f"load float, ptr {self.at(source, self.mul(number, self.words['channel_step']))}")
+            self.do(f"store float {value}, ptr {self.at(to, self.mul(number, 4))}")
+
+        self.loop(self.words["channels"], 1, channel)
+
+    def clear(self, to: str, bytes: str) -> None:
+        self.code.declare("void", "llvm.memset.p0.i64", "ptr", "i8", "i64", "i1")
+        self.do(f"call void @llvm.memset.p0.i64(ptr {to}, i8 0, i64 {bytes}, i1 false)")
 
 
 @once
 def _function() -> NativeFunction:
-    printer = FunctionPrinter(host())
-    printer.code.declare("void", "llvm.memset.p0.i64", "ptr", "i8", "i64", "i1")
-    printer.code.declare("void", "llvm.memcpy.p0.p0.i64", "ptr", "ptr", "i64", "i1")
-    work = WORK.format(pointers=load_pointers("table", TABLE), words=load_words("plan", PLAN))
-    return compile_function(printer.text([printer.print_parallel_entry("pad", TABLE, PLAN), work]), "pad")
+    return compile_function(PadPrinter(host()).module(), "pad")
 
 
 def pad(x: TensorType, size: tuple[int, int], border: tuple[int, ...]) -> Step:

@@ -20,9 +20,8 @@ from ....schedule.library.own_kernels.matmul_tiling_and_packing import Step
 from ..compile_to_machine_code import compile_function
 from ..scalar_operations import Operations, evaluate
 from ..target_cpu import host
-from .argument_tables import words
-from .function_printer import FunctionPrinter
-from .matmul import OPERATIONS_PER_CYCLE, PLACE_WORDS, SERIAL, product_tables, zeros
+from .function_printer import words
+from .matmul import OPERATIONS_PER_CYCLE, SERIAL, TiledPrinter, product_tables, zeros
 
 TABLE = ("out", "hidden", "cell", "gates", "packed", "hidden_0", "hidden_1", "cell_0", "cell_1", "plan")
 
@@ -100,7 +99,7 @@ def _function() -> NativeFunction:
     return compile_function(RecurrentPrinter(host()).module(), "recurrent")
 
 
-class RecurrentPrinter(FunctionPrinter):
+class RecurrentPrinter(TiledPrinter):
     def module(self) -> str:
         return self.text([self.print_parallel_entry("recurrent", TABLE, PLAN), self.work(), self.copy(), self.cell()])
 
@@ -162,28 +161,19 @@ class RecurrentPrinter(FunctionPrinter):
         plan = self.words
         following = self.add(panel, 1)
         is_last = self.put(f"icmp eq i64 {following}, {plan['panels']}")
-        functions, numbers = (
-            self.address(self.put(f"select i1 {is_last}, i64 {plan[f'last{name}']}, i64 {plan[f'full{name}']}"))
-            for name in ("", "_table")
-        )
+        functions, tables = (self.of_panel(is_last, f"full{name}", f"last{name}") for name in ("", "_table"))
         weights = self.at(packed, self.mul(panel, plan["panel_bytes"]))
         further = self.put(f"select i1 {is_last}, i64 0, i64 {following}")
         ahead = self.at(packed, self.mul(further, plan["panel_bytes"]))
         to = self.at(gates, self.mul(panel, 2 * self.bytes))
         none = self.address(plan["zeros"])
 
-        def tile(place: str) -> None:
-            at = self.at(self.address(plan["places"]), self.mul(place, 8 * PLACE_WORDS))
-            x0, x1, to0, to1 = (
-                self.at(base, self.word(at, number)) for number, base in enumerate((hidden, hidden, to, to), 1)
-            )
-            function = self.pointer(functions, self.word(at, 0))
-            self.do(
-                f"call void {function}(ptr {x0}, ptr {x1}, ptr {weights}, ptr {to0}, ptr {to1}, ptr {none}, "
-                f"ptr {to0}, ptr {to1}, ptr {numbers}, ptr {ahead})"
-            )
-
-        self.loop(places[1], 1, tile, places[0])
+        self.loop(
+            places[1],
+            1,
+            lambda place: self.place(place, functions, tables, hidden, weights, to, none, to, ahead),
+            places[0],
+        )
 
     def copy(self) -> str:
         def body() -> None:

@@ -25,7 +25,7 @@ from ..compile_to_machine_code import compile_function
 from ..llvm_types import register
 from ..scalar_operations import Operations
 from ..target_cpu import Host, host
-from .argument_tables import words
+from .function_printer import words
 from .matmul import SERIAL
 from .skinny_gemm_code import TABLE, Form, SkinnyGemmCode, load_elements
 from .skinny_gemm_columns import columns_form, columns_plan, print_columns

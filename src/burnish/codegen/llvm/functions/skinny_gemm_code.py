@@ -81,7 +81,7 @@ class SkinnyGemmCode(FunctionPrinter):
         if self.pairs:
             pairs = f"<{2 * self.lanes} x bfloat>"
             args = [(self.vector, total), (pairs, a), (pairs, b)]
-            return self.code.call(self.code.here, self.vector, "llvm.x86.avx512bf16.dpbf16ps.512", *args)
+            return self.call(self.vector, "llvm.x86.avx512bf16.dpbf16ps.512", *args)
         return self.fma(a, b, total)
 
     def add_to(self, place: str, value: str) -> None:

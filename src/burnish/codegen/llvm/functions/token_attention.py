@@ -211,10 +211,8 @@ class TokenAttentionPrinter(FunctionPrinter):
             return [self.operations.apply("max", "f32", [value, carried[0]])]
 
         (found,) = self.code.loop("0", count, lanes, [(self.vector, lowest)], larger)
-        found = self.code.call(
-            self.code.here, "float", f"llvm.vector.reduce.fmaximum.v{lanes}f32", (self.vector, found)
-        )
-        new = self.code.call(self.code.here, "float", "llvm.maximum.f32", ("float", found), ("float", most))
+        found = self.call("float", f"llvm.vector.reduce.fmaximum.v{lanes}f32", (self.vector, found))
+        new = self.call("float", "llvm.maximum.f32", ("float", found), ("float", most))
         is_empty = self.put(f"fcmp oeq float {new}, {LOWEST}")
         shift = self.put(f"select i1 {is_empty}, float 0.0, float {new}")
         shifts = self.splat(shift)

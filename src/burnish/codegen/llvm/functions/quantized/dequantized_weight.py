@@ -16,7 +16,7 @@ from ...compile_to_machine_code import compile_function
 from ...llvm_types import memory, register
 from ...scalar_operations import Operations
 from ...target_cpu import Host, host
-from ..argument_tables import words
+from ..function_printer import words
 from ..skinny_gemm import BYTES_PER_CYCLE
 from .quantized_product_code import PLAN, TABLE, Form, QuantizedPrinter, form_of, plan_of
 

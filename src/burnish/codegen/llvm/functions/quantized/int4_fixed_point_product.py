@@ -107,12 +107,10 @@ class FixedPointPrinter(QuantizedPrinter):
             bits = self.put(
                 f"and {self.ints} {self.put(f'bitcast {self.vector} {value} to {self.ints}')}, splat (i32 2147483647)"
             )
-            most = self.code.call(self.code.here, self.ints, "llvm.umax.v16i32", (self.ints, most), (self.ints, bits))
-        bits = self.code.call(self.code.here, "i32", "llvm.vector.reduce.umax.v16i32", (self.ints, most))
+            most = self.call(self.ints, "llvm.umax.v16i32", (self.ints, most), (self.ints, bits))
+        bits = self.call("i32", "llvm.vector.reduce.umax.v16i32", (self.ints, most))
         field = self.put(f"lshr i32 {bits}, 23")
-        field = self.code.call(
-            self.code.here, "i32", "llvm.umax.i32", ("i32", field), ("i32", str(127 + LEAST_EXPONENT))
-        )
+        field = self.call("i32", "llvm.umax.i32", ("i32", field), ("i32", str(127 + LEAST_EXPONENT)))
         is_finite = self.put(f"icmp ult i32 {field}, 255")
         power = self.power_of_two(self.put(f"sub i32 {field}, 21"))
         inverse = self.power_of_two(self.put(f"sub i32 {2 * 127 + 21}, {field}"))
@@ -122,7 +120,7 @@ class FixedPointPrinter(QuantizedPrinter):
         factor, to = self.splat(inverse), self.at(room, self.mul(c, CHUNK_BYTES))
         for v, value in enumerate(values):
             scaled = self.put(f"fmul {self.vector} {value}, {factor}")
-            scaled = self.code.call(self.code.here, self.vector, "llvm.rint.v16f32", (self.vector, scaled))
+            scaled = self.call(self.vector, "llvm.rint.v16f32", (self.vector, scaled))
             left = self.put(f"freeze {self.ints} {self.put(f'fptosi {self.vector} {scaled} to {self.ints}')}")
             half, place = v % 2, v // 2 * 16
             for plane in range(PLANES):
@@ -170,7 +168,7 @@ class FixedPointPrinter(QuantizedPrinter):
 
     def dot(self, total: str, weight: str, x: str) -> str:
         args = [(self.ints, value) for value in (total, weight, x)]
-        return self.code.call(self.code.here, self.ints, FOUR_PAIRS[512], *args)
+        return self.call(self.ints, FOUR_PAIRS[512], *args)
 
     def rest_of_row(self, weights: list[str], totals: list[str]) -> list[str]:
         whole = self.mul(self.words["blocks"], self.block_units)

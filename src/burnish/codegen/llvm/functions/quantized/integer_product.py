@@ -18,7 +18,7 @@ from .....schedule.library.own_kernels.matmul_tiling_and_packing import Step
 from .....schedule.library.own_kernels.quantized_product import QuantizedProduct
 from ...compile_to_machine_code import compile_function
 from ...target_cpu import Host, host
-from ..argument_tables import words
+from ..function_printer import words
 from ..skinny_gemm import BYTES_PER_CYCLE
 from .quantized_product_code import PLAN, TABLE, Form, QuantizedPrinter, form_of, plan_of
 
@@ -101,7 +101,7 @@ class IntegerPrinter(QuantizedPrinter):
 
     def sum_of(self, value: str, count: int) -> str:
         reduce = f"llvm.vector.reduce.add.v{count}i32"
-        return self.code.call(self.code.here, "i32", reduce, (f"<{count} x i32>", value))
+        return self.call("i32", reduce, (f"<{count} x i32>", value))
 
     # ---- the rows of the weight
 
@@ -151,10 +151,7 @@ class IntegerPrinter(QuantizedPrinter):
                 for values in (numbers, xs)
             )
             return [
-                self.code.call(
-                    *(self.code.here, self.ints, self.four_pairs),
-                    *((self.ints, value) for value in (sums[n], numbers[r], xs[m])),
-                )
+                self.call(self.ints, self.four_pairs, *((self.ints, value) for value in (sums[n], numbers[r], xs[m])))
                 for n, (r, m) in enumerate(self.places)
             ]
         parts_of_x = [self.widened_parts(x) for x in xs]
@@ -181,4 +178,4 @@ class IntegerPrinter(QuantizedPrinter):
         if self.two_pairs is None:
             return self.put(f"mul {self.ints} {a}, {b}")
         pairs = f"<{2 * self.lanes} x i16>"
-        return self.code.call(self.code.here, self.ints, self.two_pairs, (pairs, a), (pairs, b))
+        return self.call(self.ints, self.two_pairs, (pairs, a), (pairs, b))

@@ -26,8 +26,7 @@ from ...compile_to_machine_code import compile_function
 from ...llvm_types import memory, size
 from ...scalar_operations import Operations
 from ...target_cpu import Host, host
-from ..argument_tables import words
-from ..function_printer import FunctionPrinter
+from ..function_printer import FunctionPrinter, words
 from ..matmul import SERIAL
 from ..skinny_gemm import AHEAD_BYTES, BYTES_PER_CYCLE, MOST_TASK_ROWS, TASK_BYTES
 
@@ -379,7 +378,7 @@ class QuantizedPrinter(FunctionPrinter):
             return [self.converted(low), self.converted(high)]
         table = "<" + ", ".join(f"float {n - self.form.offset}.0" for n in range(16)) + ">"
         look_up = "llvm.x86.avx512.permvar.sf.512"  # reads the low four bits of each index
-        low = self.code.call(self.code.here, self.vector, look_up, (self.vector, table), (ints, both))
+        low = self.call(self.vector, look_up, (self.vector, table), (ints, both))
         high = self.put(f"and {ints} {both}, splat (i32 240)")
         return [low, self.put(f"sitofp {ints} {high} to {self.vector}")]
 
@@ -421,7 +420,7 @@ class QuantizedPrinter(FunctionPrinter):
         return Operations(self.code, self.code.here, self.lanes).cast(value, dtype, "f32")
 
     def scalar_fma(self, a: str, b: str, value: str) -> str:
-        return self.code.call(self.code.here, "float", "llvm.fma.f32", ("float", a), ("float", b), ("float", value))
+        return self.call("float", "llvm.fma.f32", ("float", a), ("float", b), ("float", value))
 
     # ---- the end of a task
 
