@@ -20,16 +20,24 @@ An operator may have several rules. Without any, it runs its eager kernel, and i
 Rules take the operator's own arguments, with the names and defaults of its schema. A shape rule gets a `TensorType` for
 each tensor, an element-wise rule a `Scalar`, a decomposition the graph builder and `Value`s. A rule that does not cover
 its arguments raises `NoRule` with the reason; the operator is then treated as if it had no rule.
+
+The rules of operators with many arguments take the call as one object, whose attributes the schema names:
+
+    @call_shape("aten.convolution.default")
+    def convolution(call):
+        return convolved(call.input, call.weight, call.stride)
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from types import SimpleNamespace
 from typing import Any, Literal
 
 import torch
 
+from ..concurrency.compute_once import once
 from ..tensors.eager_strides import elementwise_stride, is_dense, preserved_stride
 from ..tensors.tensor_types import TensorType
 from ..tensors.type_promotion import common_dtype, floating
@@ -133,9 +141,57 @@ def decomposition(*names: str) -> Callable[[Callable], Callable]:
     return registers(names, "decompose")
 
 
+class Arguments(SimpleNamespace):
+    """The arguments of a call, by their names in the operator's schema; its defaults for those that the call omits."""
+
+
+@once
+def defaults_of(name: str) -> dict[str, Any]:
+    """The parameters of an operator, in order. Those without a default have None."""
+    packet, _, overload = name.removeprefix("aten.").partition(".")
+    schemas = torch._C._jit_get_schemas_for_operator(f"aten::{packet}")
+    schema = next(schema for schema in schemas if (schema.overload_name or "default") == overload)
+    return {argument.name: argument.default_value for argument in schema.arguments}
+
+
+def arguments_of(name: str, args: Sequence[Any], kwargs: dict[str, Any]) -> Arguments:
+    given = defaults_of(name)
+    return Arguments(**{**given, **dict(zip(given, args, strict=False)), **kwargs})
+
+
 def value_decomposition(*names: str) -> Callable[[Callable], Callable]:
     """Register a decomposition of the first result alone, for uses that do not read the other results."""
     return registers(names, "decompose_value")
+
+
+def registers_call(
+    register: Callable[[str], Callable[[Callable], Callable]], names: Sequence[str], before: int = 0
+) -> Callable[[Callable], Callable]:
+    """A decorator that registers a rule of the call's `Arguments`, and of `before` others before them."""
+
+    def register_all(rule: Callable) -> Callable:
+        for name in names:
+            register(name)(
+                lambda *args, name=name, **kwargs: rule(*args[:before], arguments_of(name, args[before:], kwargs))
+            )
+        return rule
+
+    return register_all
+
+
+def call_shape(*names: str) -> Callable[[Callable], Callable]:
+    """Register a shape rule that takes the call's `Arguments`."""
+    return registers_call(shape, names)
+
+
+def call_decomposition(*names: str) -> Callable[[Callable], Callable]:
+    """Register a decomposition that takes the builder and the call's `Arguments`."""
+    return registers_call(decomposition, names, 1)
+
+
+def call_value_decomposition(*names: str) -> Callable[[Callable], Callable]:
+    """The same of the first result alone."""
+    return registers_call(value_decomposition, names, 1)
 
 
 def view(*names: str, is_alias: bool = True) -> Callable[[Callable], Callable]:
@@ -267,3 +323,8 @@ def wrapped_dim(dim: int, rank: int) -> int:
     if not -max(rank, 1) <= dim < max(rank, 1):
         raise NoRule(f"dimension {dim} of {rank}")
     return dim + max(rank, 1) if dim < 0 else dim
+
+
+def masked(found: Sequence[Any], mask: Sequence[bool]) -> tuple[Any, ...]:
+    """The results that were asked for, and None for the others."""
+    return tuple(each if is_asked else None for each, is_asked in zip(found, mask, strict=True))

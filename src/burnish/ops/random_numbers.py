@@ -86,40 +86,19 @@ def rand_shape(size: Sequence[int], *, generator: object = None, **options: Any)
     return zeros(size, **options)
 
 
-@shape("aten.rand_like.default", "aten.randn_like.default")
-def rand_like_shape(x: TensorType, *, generator: object = None, **options: Any) -> TensorType:
+@shape("aten.rand_like.default", "aten.randn_like.default", "aten.randint_like.default", "aten.randint_like.low_dtype")
+def random_like_shape(x: TensorType, *limits: int, generator: object = None, **options: Any) -> TensorType:
     return empty_like(x, **options)
 
 
-@shape("aten.randint_like.default")
-def randint_like_shape(x: TensorType, high: int, *, generator: object = None, **options: Any) -> TensorType:
-    return empty_like(x, **options)
-
-
-@shape("aten.randint.default", "aten.randint.generator")
-def randint_shape(
-    high: int, size: Sequence[int], *, generator: object = None, **options: Unpack[Options]
-) -> TensorType:
-    return made(size, torch.int64, **options)
-
-
-@shape("aten.randint.low", "aten.randint.low_generator")
-def randint_from_shape(
-    low: int, high: int, size: Sequence[int], *, generator: object = None, **options: Unpack[Options]
-) -> TensorType:
-    return made(size, torch.int64, **options)
+@shape("aten.randint.default", "aten.randint.generator", "aten.randint.low", "aten.randint.low_generator")
+def randint_shape(*limits_and_size: Any, generator: object = None, **options: Unpack[Options]) -> TensorType:
+    return made(limits_and_size[-1], torch.int64, **options)
 
 
 @shape("aten.randperm.default", "aten.randperm.generator")
 def randperm_shape(n: int, *, generator: object = None, **options: Unpack[Options]) -> TensorType:
     return made((n,), torch.int64, **options)
-
-
-@shape("aten.randint_like.low_dtype")
-def randint_like_from_shape(
-    x: TensorType, low: int, high: int, *, generator: object = None, **options: Any
-) -> TensorType:
-    return empty_like(x, **options)
 
 
 @shape("aten.bernoulli.default", "aten.bernoulli.p")
@@ -139,19 +118,10 @@ def multinomial_shape(
     return fresh(x, (*x.shape[:-1], num_samples), torch.int64)
 
 
-@shape("aten.normal.Tensor_float")
-def normal_around_shape(mean: TensorType, std: float = 1.0, *, generator: object = None) -> TensorType:
-    return fresh(mean, mean.shape)
-
-
-@shape("aten.normal.float_Tensor")
-def normal_with_shape(mean: float, std: TensorType, *, generator: object = None) -> TensorType:
-    return fresh(std, std.shape)
-
-
-@shape("aten.normal.Tensor_Tensor")
-def normal_shape(mean: TensorType, std: TensorType, *, generator: object = None) -> TensorType:
-    return fresh(mean, broadcast_shape([mean.shape, std.shape]))
+@shape("aten.normal.Tensor_float", "aten.normal.float_Tensor", "aten.normal.Tensor_Tensor")
+def normal_shape(mean: TensorType | float, std: TensorType | float = 1.0, *, generator: object = None) -> TensorType:
+    given = [x for x in (mean, std) if isinstance(x, TensorType)]
+    return fresh(given[0], broadcast_shape([x.shape for x in given]))
 
 
 RANDOM = (

@@ -164,18 +164,14 @@ def repeated_places(repeats: TensorType, *, output_size: int | None = None) -> T
 # -- writing at indices ------------------------------------------------------------------------------------------------
 
 
-@shape("aten.index_put.default", "aten._unsafe_index_put.default")
-def index_put(x: TensorType, indices: Indices, values: TensorType, accumulate: bool = False) -> TensorType:
-    return copied(x)
-
-
-@shape("aten.put.default")
-def put(x: TensorType, index: TensorType, source: TensorType, accumulate: bool = False) -> TensorType:
-    return copied(x)
-
-
-@shape("aten.index_fill.int_Scalar", "aten.index_fill.int_Tensor")
-def index_fill(x: TensorType, dim: int, index: TensorType, value: object) -> TensorType:
+@shape(
+    "aten.index_put.default",
+    "aten._unsafe_index_put.default",
+    "aten.put.default",
+    "aten.index_fill.int_Scalar",
+    "aten.index_fill.int_Tensor",
+)
+def index_put(x: TensorType, *_: object, **__: object) -> TensorType:
     return copied(x)
 
 

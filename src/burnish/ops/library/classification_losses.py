@@ -31,19 +31,12 @@ from ..reductions.reduction_dims_and_dtypes import floats, widened
 # -- shape rules -------------------------------------------------------------------------------------------------------
 
 
-@shape("aten.nll_loss_forward.default")
+@shape("aten.nll_loss_forward.default", "aten.nll_loss2d_forward.default")
 def nll_loss_forward_shape(
     x: TensorType, target: TensorType, weight: TensorType | None, reduction: int, ignore_index: int
 ) -> tuple[TensorType, TensorType]:
-    one_each = reduction == 0 and x.ndim == 2
-    return fresh(x, x.shape[:1] if one_each else ()), fresh(x, ())
-
-
-@shape("aten.nll_loss2d_forward.default")
-def nll_loss2d_forward_shape(
-    x: TensorType, target: TensorType, weight: TensorType | None, reduction: int, ignore_index: int
-) -> tuple[TensorType, TensorType]:
-    return fresh(x, (x.shape[0], *x.shape[2:]) if reduction == 0 else ()), fresh(x, ())
+    one_each = reduction == 0 and x.ndim > 1
+    return fresh(x, (x.shape[0], *x.shape[2:]) if one_each else ()), fresh(x, ())
 
 
 @shape("aten.nll_loss_backward.default", "aten.nll_loss2d_backward.default")

@@ -14,7 +14,7 @@ import torch
 
 from ...tensors.tensor_types import TensorType
 from ..memory_format import CHANNELS_LAST, CHANNELS_LAST_3D, CONTIGUOUS, formatted, suggested
-from ..operator_record import NoRule, fresh, shape
+from ..operator_record import Arguments, NoRule, call_shape, fresh, masked
 from ..shapes.views import squeeze_type, unsqueeze_type
 
 
@@ -25,63 +25,33 @@ def each(option: Sequence[int] | int, rank: int) -> Sequence[int]:
     return tuple(option) * rank if len(option) == 1 else option
 
 
-def convolved_shape(
-    x: TensorType,
-    weight: TensorType,
-    stride: Sequence[int],
-    padding: Sequence[int],
-    dilation: Sequence[int],
-    transposed: bool,
-    output_padding: Sequence[int],
-    groups: int,
-) -> tuple[int, ...]:
-    rank = weight.ndim - 2
-    if x.shape[1] != (weight.shape[0] if transposed else weight.shape[1] * groups):
+def convolved_shape(x: TensorType, weight: TensorType, call: Arguments) -> tuple[int, ...]:
+    rank, transposed = weight.ndim - 2, call.transposed
+    if x.shape[1] != (weight.shape[0] if transposed else weight.shape[1] * call.groups):
         raise NoRule(f"a convolution of {x.shape[1]} channels by a weight of {list(weight.shape)}")
-    stride, padding, dilation = each(stride, rank), each(padding, rank), each(dilation, rank)
-    output_padding = each(output_padding, rank)
+    options = (each(option, rank) for option in (call.stride, call.padding, call.dilation, call.output_padding))
     sizes = []
-    for k, (n, window) in enumerate(zip(x.shape[-rank:], weight.shape[2:], strict=True)):
-        span = dilation[k] * (window - 1) + 1
+    for n, window, stride, padding, dilation, more in zip(x.shape[-rank:], weight.shape[2:], *options, strict=True):
+        span = dilation * (window - 1) + 1
         if transposed:
-            sizes.append((n - 1) * stride[k] - 2 * padding[k] + span + output_padding[k])
+            sizes.append((n - 1) * stride - 2 * padding + span + more)
         else:
-            sizes.append((n + 2 * padding[k] - span) // stride[k] + 1)
+            sizes.append((n + 2 * padding - span) // stride + 1)
     if min(sizes) < 0:
         raise NoRule(f"a window larger than {x}")
-    channels = weight.shape[1] * groups if transposed else weight.shape[0]
+    channels = weight.shape[1] * call.groups if transposed else weight.shape[0]
     return (x.shape[0], channels, *sizes)
 
 
-def convolution_format(
-    x: TensorType,
-    weight: TensorType,
-    stride: Sequence[int],
-    dilation: Sequence[int],
-    transposed: bool,
-    output_padding: Sequence[int],
-    groups: int,
-) -> torch.memory_format:
+def convolution_format(x: TensorType, weight: TensorType, call: Arguments) -> torch.memory_format:
     """The format of eager's kernel and its result: the input's or, if that is contiguous, the weight's."""
     format = suggested(x)
     if format is CONTIGUOUS:
         format = suggested(weight)
-    if format is CHANNELS_LAST_3D and not taken_by_onednn(
-        x, weight, stride, dilation, transposed, output_padding, groups
-    ):
-        return CONTIGUOUS
-    return format
+    return CONTIGUOUS if format is CHANNELS_LAST_3D and not taken_by_onednn(x, weight, call) else format
 
 
-def taken_by_onednn(
-    x: TensorType,
-    weight: TensorType,
-    stride: Sequence[int],
-    dilation: Sequence[int],
-    transposed: bool,
-    output_padding: Sequence[int],
-    groups: int,
-) -> bool:
+def taken_by_onednn(x: TensorType, weight: TensorType, call: Arguments) -> bool:
     """Whether eager chooses oneDNN on a CPU, as in ATen's `ConvParams::use_mkldnn`.
 
     Only oneDNN returns channels-last volumes. Small problems use ATen's own kernels.
@@ -91,9 +61,9 @@ def taken_by_onednn(
     if not torch._C._get_mkldnn_enabled():
         return False
     rank = x.ndim - 2
-    steps, spreads = each(stride, rank), each(dilation, rank)
-    larger = any(more >= step for more, step in zip(each(output_padding, rank), steps, strict=True))
-    if transposed and larger:
+    steps, spreads = each(call.stride, rank), each(call.dilation, rank)
+    larger = any(more >= step for more, step in zip(each(call.output_padding, rank), steps, strict=True))
+    if call.transposed and larger:
         return False
     if x.dtype == torch.bfloat16:
         return torch.ops.mkldnn._is_mkldnn_bf16_supported()
@@ -101,44 +71,31 @@ def taken_by_onednn(
         return torch.ops.mkldnn._is_mkldnn_fp16_supported()
     window = weight.shape[-2:]
     quick = max(steps) > 1 or max(spreads) > 1 or x.shape[0] >= 16 or window != (1, 1) or torch.get_num_threads() > 1
-    large = groups > 1 or min(window) > 3 or x.shape[0] > 1 or math.prod(x.shape[:4]) > 20480
+    large = call.groups > 1 or min(window) > 3 or x.shape[0] > 1 or math.prod(x.shape[:4]) > 20480
     return x.dtype == torch.float32 and quick and large
 
 
-@shape("aten.convolution.default", "aten._convolution.default")
-def convolution(
-    x: TensorType,
-    weight: TensorType,
-    bias: TensorType | None,
-    stride: Sequence[int],
-    padding: Sequence[int],
-    dilation: Sequence[int],
-    transposed: bool,
-    output_padding: Sequence[int],
-    groups: int,
-    *_: object,
-) -> TensorType:
+@call_shape("aten.convolution.default", "aten._convolution.default")
+def convolution(call: Arguments) -> TensorType:
+    x, weight = call.input, call.weight
     if x.ndim != weight.ndim:
         raise NoRule("a convolution without a batch")
     if 0 in x.shape or 0 in weight.shape:
         raise NoRule("a convolution of nothing: eager's result has shapes of its own")
-    found = convolved_shape(x, weight, stride, padding, dilation, transposed, output_padding, groups)
-    how = stride, dilation, transposed, output_padding, groups
+    found = fresh(x, convolved_shape(x, weight, call))
     if x.ndim == 3:
-        image = joined_groups(as_row(x), as_row(weight), as_row(fresh(x, found)), format_of_rows(x, weight), how)
-        return of_image(image)
-    return joined_groups(x, weight, fresh(x, found), convolution_format(x, weight, *how), how)
+        return of_image(joined_groups(as_row(x), as_row(weight), as_row(found), format_of_rows(x, weight), call))
+    return joined_groups(x, weight, found, convolution_format(x, weight, call), call)
 
 
 def joined_groups(
-    x: TensorType, weight: TensorType, result: TensorType, format: torch.memory_format, how: tuple
+    x: TensorType, weight: TensorType, result: TensorType, format: torch.memory_format, call: Arguments
 ) -> TensorType:
     """The result in this format. ATen's own kernels convolve one group at a time and concatenate in the format inferred
     from the strides: with single elements, contiguous."""
-    groups = how[-1]
-    if groups > 1 and not taken_by_onednn(x, weight, *how):
+    if call.groups > 1 and not taken_by_onednn(x, weight, call):
         n, channels, *window = result.shape
-        format = suggested(formatted(x, (n, channels // groups, *window), format))
+        format = suggested(formatted(x, (n, channels // call.groups, *window), format))
     return formatted(x, result.shape, format)
 
 
@@ -158,27 +115,15 @@ def of_image(x: TensorType) -> TensorType:
     return squeeze_type(x, 2)
 
 
-@shape("aten.convolution_backward.default")
-def convolution_backward(
-    grad_output: TensorType,
-    x: TensorType,
-    weight: TensorType,
-    bias_sizes: Sequence[int] | None,
-    stride: Sequence[int],
-    padding: Sequence[int],
-    dilation: Sequence[int],
-    transposed: bool,
-    output_padding: Sequence[int],
-    groups: int,
-    output_mask: Sequence[bool],
-) -> tuple[TensorType | None, ...]:
+@call_shape("aten.convolution_backward.default")
+def convolution_backward(call: Arguments) -> tuple[TensorType | None, ...]:
     """The bias gradient alone has no rule: oneDNN's kernels return the weight gradient too."""
-    if output_mask[2] and not output_mask[1]:
+    grad_output, x, weight = call.grad_output, call.input, call.weight
+    if call.output_mask[2] and not call.output_mask[1]:
         raise NoRule("a bias's gradient alone")
-    how = stride, dilation, transposed, output_padding, groups
     if x.ndim == 3:
         format = format_of_rows(x, weight)
-        if format is not suggested(as_row(weight)) and not taken_by_onednn(as_row(x), as_row(weight), *how):
+        if format is not suggested(as_row(weight)) and not taken_by_onednn(as_row(x), as_row(weight), call):
             raise NoRule("ATen's own kernels lay gradients out case by case")
         grad_x, grad_weight = (
             of_image(formatted(grad_output, as_row(like).shape, format))
@@ -187,12 +132,8 @@ def convolution_backward(
             for like in (x, weight)
         )
     else:
-        format = convolution_format(x, weight, *how)
-        if format is CHANNELS_LAST and not taken_by_onednn(x, weight, *how):
+        format = convolution_format(x, weight, call)
+        if format is CHANNELS_LAST and not taken_by_onednn(x, weight, call):
             raise NoRule("ATen's own kernels lay gradients out case by case")
         grad_x, grad_weight = formatted(x, x.shape, format), formatted(weight, weight.shape, format)
-    return (
-        grad_x if output_mask[0] else None,
-        grad_weight if output_mask[1] else None,
-        fresh(grad_output, grad_output.shape[1:2]) if output_mask[2] else None,
-    )
+    return masked((grad_x, grad_weight, fresh(grad_output, grad_output.shape[1:2])), call.output_mask)

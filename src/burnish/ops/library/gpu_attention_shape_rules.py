@@ -10,13 +10,11 @@ calling the kernel.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import torch
 
 from ...tensors.tensor_types import CPU, TensorType
 from ..memory_format import copied
-from ..operator_record import NoRule, fresh, shape
+from ..operator_record import Arguments, NoRule, call_shape, fresh, shape
 
 
 def swapped(x: TensorType) -> TensorType:
@@ -36,31 +34,15 @@ def heads_inside(x: TensorType, width: int) -> TensorType:
     return swapped(fresh(x, (batch, length, heads, width)))
 
 
-@shape("aten._scaled_dot_product_flash_attention.default")
-def flash_attention(
-    query: TensorType,
-    key: TensorType,
-    value: TensorType,
-    dropout_p: float = 0.0,
-    is_causal: bool = False,
-    return_debug_mask: bool = False,
-    *,
-    scale: float | None = None,
-) -> tuple[TensorType | int | None, ...]:
+@call_shape("aten._scaled_dot_product_flash_attention.default")
+def flash_attention(call: Arguments) -> tuple[TensorType | int | None, ...]:
     """Output, log-sum-exp, two results only for nested tensors, both lengths, the random state, and a debug mask."""
-    if return_debug_mask:
+    if call.return_debug_mask:
         raise NoRule("a mask for debugging")
+    query = call.query
+    sums = fresh(query, query.shape[:3], torch.float32)
     state = fresh(query, (2,), torch.uint64), fresh(query, (), torch.uint64)
-    return (
-        laid_as(query),
-        fresh(query, query.shape[:3], torch.float32),
-        None,
-        None,
-        query.shape[2],
-        key.shape[2],
-        *state,
-        fresh(query, (0,)),
-    )
+    return laid_as(query), sums, None, None, query.shape[2], call.key.shape[2], *state, fresh(query, (0,))
 
 
 @shape("aten._scaled_dot_product_flash_attention_backward.default")
@@ -70,43 +52,19 @@ def flash_attention_backward(
     return laid_as(query), laid_as(key), laid_as(value)
 
 
-@shape("aten._scaled_dot_product_efficient_attention.default")
-def efficient_attention(
-    query: TensorType,
-    key: TensorType,
-    value: TensorType,
-    attn_bias: TensorType | None,
-    compute_log_sumexp: bool,
-    dropout_p: float = 0.0,
-    is_causal: bool = False,
-    *,
-    scale: float | None = None,
-) -> tuple[TensorType, ...]:
+@call_shape("aten._scaled_dot_product_efficient_attention.default")
+def efficient_attention(call: Arguments) -> tuple[TensorType, ...]:
     """The log-sum-exp is padded to a multiple of 32 positions. The random state is on the CPU, except while a CUDA
     graph is captured."""
-    batch, heads, length, _ = query.shape
-    sums = fresh(query, (batch, heads, -(-length // 32) * 32 if compute_log_sumexp else 0), torch.float32)
+    batch, heads, length, _ = call.query.shape
+    padded = -(-length // 32) * 32 if call.compute_log_sumexp else 0
+    sums = fresh(call.query, (batch, heads, padded), torch.float32)
     state = TensorType.contiguous((), torch.int64, CPU)
-    return heads_inside(query, value.shape[3]), sums, state, state
+    return heads_inside(call.query, call.value.shape[3]), sums, state, state
 
 
-@shape("aten._scaled_dot_product_efficient_attention_backward.default")
-def efficient_attention_backward(
-    grad_out_: TensorType,
-    query: TensorType,
-    key: TensorType,
-    value: TensorType,
-    attn_bias: TensorType | None,
-    out: TensorType,
-    logsumexp: TensorType,
-    philox_seed: TensorType,
-    philox_offset: TensorType,
-    dropout_p: float,
-    grad_input_mask: Sequence[bool],
-    is_causal: bool = False,
-    *,
-    scale: float | None = None,
-) -> tuple[TensorType | None, ...]:
-    if grad_input_mask[3]:
+@call_shape("aten._scaled_dot_product_efficient_attention_backward.default")
+def efficient_attention_backward(call: Arguments) -> tuple[TensorType | None, ...]:
+    if call.grad_input_mask[3]:
         raise NoRule("a gradient of the mask")
-    return *(heads_inside(x, x.shape[3]) for x in (query, key, value)), None
+    return *(heads_inside(x, x.shape[3]) for x in (call.query, call.key, call.value)), None

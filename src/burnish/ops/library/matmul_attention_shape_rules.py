@@ -5,15 +5,13 @@ mm(f32[2, 3], f32[3, 4])          f32[2, 4]
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import torch
 
 from ...tensors.eager_strides import elementwise_stride
 from ...tensors.tensor_types import TensorType
 from ...tensors.type_promotion import common_dtype, compute_dtype, kind
 from ..memory_format import copied
-from ..operator_record import NoRule, broadcast_shape, fresh, shape
+from ..operator_record import Arguments, NoRule, broadcast_shape, call_shape, fresh, shape
 
 
 def agree(*sizes: int) -> None:
@@ -118,24 +116,15 @@ def matmul(a: TensorType, b: TensorType) -> TensorType:
     return fresh(a, (*left[-2:-1][: a.ndim > 1], *right[-1:][: b.ndim > 1]))
 
 
-@shape("aten._trilinear.default")
-def trilinear(
-    a: TensorType,
-    b: TensorType,
-    c: TensorType,
-    expand1: Sequence[int],
-    expand2: Sequence[int],
-    expand3: Sequence[int],
-    sumdim: Sequence[int],
-    unroll_dim: int = 1,
-) -> TensorType:
-    rank = a.ndim + len(expand1)
+@call_shape("aten._trilinear.default")
+def trilinear(call: Arguments) -> TensorType:
+    rank = call.i1.ndim + len(call.expand1)
     sizes = []
-    for operand, added in ((a, expand1), (b, expand2), (c, expand3)):
+    for operand, added in ((call.i1, call.expand1), (call.i2, call.expand2), (call.i3, call.expand3)):
         own = iter(operand.shape)
         sizes.append(tuple(1 if k in added else next(own) for k in range(rank)))
     full = broadcast_shape(sizes)
-    return fresh(a, [n for k, n in enumerate(full) if k not in sumdim])
+    return fresh(call.i1, [n for k, n in enumerate(full) if k not in call.sumdim])
 
 
 @shape("aten.trace.default")
@@ -172,19 +161,11 @@ def cross(a: TensorType, b: TensorType, *, dim: int = -1) -> TensorType:
 # -- attention ---------------------------------------------------------------------------------------------------------
 
 
-@shape("aten._scaled_dot_product_flash_attention_for_cpu.default")
-def flash_attention_for_cpu(
-    query: TensorType,
-    key: TensorType,
-    value: TensorType,
-    dropout_p: float = 0.0,
-    is_causal: bool = False,
-    *,
-    attn_mask: TensorType | None = None,
-    scale: float | None = None,
-) -> tuple[TensorType, TensorType]:
+@call_shape("aten._scaled_dot_product_flash_attention_for_cpu.default")
+def flash_attention_for_cpu(call: Arguments) -> tuple[TensorType, TensorType]:
     """The output has the query's layout. The log-sum-exp is a transposed view of [batch, positions, heads]."""
-    if value.shape[-1] != query.shape[-1]:
+    query = call.query
+    if call.value.shape[-1] != query.shape[-1]:
         raise NoRule("values of another width than queries")
     batch, heads, length, _ = query.shape
     sums = TensorType((batch, heads, length), (length * heads, 1, heads), compute_dtype(query.dtype), query.device)

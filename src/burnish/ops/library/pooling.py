@@ -9,7 +9,8 @@ The order is eager's, so sums are bit-identical. If windows extend beyond the im
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from functools import partial
 from itertools import product
 from typing import Any
 
@@ -19,7 +20,17 @@ from ...tensors.tensor_types import TensorType
 from ...tensors.type_promotion import compute_dtype
 from ...tensors.views.view_maps import Slice
 from ..memory_format import CONTIGUOUS, formatted, suggested
-from ..operator_record import NoRule, decomposition, fresh, shape, value_decomposition
+from ..operator_record import (
+    Arguments,
+    NoRule,
+    arguments_of,
+    call_decomposition,
+    call_shape,
+    call_value_decomposition,
+    decomposition,
+    fresh,
+    shape,
+)
 from .convolution_shape_rules import each
 
 # -- shape rules -------------------------------------------------------------------------------------------------------
@@ -36,56 +47,37 @@ def pooled_size(n: int, window: int, stride: int, padding: int, dilation: int, c
     return count
 
 
-def pooled_shape(
-    x: TensorType,
-    rank: int,
-    kernel_size: Sequence[int],
-    stride: Sequence[int],
-    padding: Sequence[int] | int,
-    dilation: Sequence[int] | int,
-    ceil_mode: bool,
-) -> tuple[int, ...]:
-    windows = each(kernel_size, rank)
-    steps = each(stride, rank) if stride else windows
-    settings = zip(x.shape[-rank:], windows, steps, each(padding, rank), each(dilation, rank), strict=True)
-    return (*x.shape[:-rank], *(pooled_size(*of_dim, ceil_mode) for of_dim in settings))
+def pooled_shape(call: Arguments, rank: int) -> tuple[int, ...]:
+    """Of pooling, and of `im2col`."""
+    sizes = call.self.shape
+    return (
+        *sizes[:-rank],
+        *(pooled_size(*of_dim) for of_dim in zip(sizes[-rank:], *windows_of(call, rank), strict=True)),
+    )
 
 
-def max_pool_shape(rank: int) -> Callable:
-    def rule(
-        x: TensorType,
-        kernel_size: Sequence[int],
-        stride: Sequence[int] = (),
-        padding: Sequence[int] | int = 0,
-        dilation: Sequence[int] | int = 1,
-        ceil_mode: bool = False,
-    ) -> tuple[TensorType, TensorType]:
-        found = pooled_shape(x, rank, kernel_size, stride, padding, dilation, ceil_mode)
-        format = suggested(x) if x.ndim == rank + 2 else CONTIGUOUS
-        return formatted(x, found, format), formatted(x, found, format, torch.int64)
-
-    return rule
+def windows_of(call: Arguments, rank: int) -> tuple[Sequence[int], ...]:
+    """For each dimension: size, stride, padding and dilation of the windows, and whether the last may extend beyond
+    the end."""
+    size = each(call.kernel_size, rank)
+    stride = each(call.stride, rank) if call.stride else size
+    dilation, ceil_mode = getattr(call, "dilation", 1), getattr(call, "ceil_mode", False)
+    return size, stride, each(call.padding, rank), each(dilation, rank), (ceil_mode,) * rank
 
 
-def avg_pool_shape(rank: int) -> Callable:
-    def rule(
-        x: TensorType,
-        kernel_size: Sequence[int],
-        stride: Sequence[int] = (),
-        padding: Sequence[int] | int = 0,
-        ceil_mode: bool = False,
-        count_include_pad: bool = True,
-        divisor_override: int | None = None,
-    ) -> TensorType:
-        format = suggested(x) if rank == 2 else CONTIGUOUS
-        return formatted(x, pooled_shape(x, rank, kernel_size, stride, padding, 1, ceil_mode), format)
+def max_pool_shape(rank: int, call: Arguments) -> tuple[TensorType, TensorType]:
+    x, found = call.self, pooled_shape(call, rank)
+    format = suggested(x) if x.ndim == rank + 2 else CONTIGUOUS
+    return formatted(x, found, format), formatted(x, found, format, torch.int64)
 
-    return rule
+
+def avg_pool_shape(rank: int, call: Arguments) -> TensorType:
+    return formatted(call.self, pooled_shape(call, rank), suggested(call.self) if rank == 2 else CONTIGUOUS)
 
 
 for rank in (2, 3):
-    shape(f"aten.max_pool{rank}d_with_indices.default")(max_pool_shape(rank))
-    shape(f"aten.avg_pool{rank}d.default")(avg_pool_shape(rank))
+    call_shape(f"aten.max_pool{rank}d_with_indices.default")(partial(max_pool_shape, rank))
+    call_shape(f"aten.avg_pool{rank}d.default")(partial(avg_pool_shape, rank))
 
 
 @shape("aten._adaptive_avg_pool2d.default", "aten.adaptive_avg_pool2d.default")
@@ -141,7 +133,7 @@ Sizes = Sequence[int]
 
 
 def windows(
-    g: Any, x: Any, kernel: Sizes, stride: Sizes, padding: Sizes, dilation: Sizes, ceil_mode: bool, border: float
+    g: Any, x: Any, kernel: Sizes, stride: Sizes, padding: Sizes, dilation: Sizes, ceil_modes: Sizes, border: float
 ) -> list[Any]:
     """For each position in a window, the view of the elements there in all windows."""
     rank, count = len(kernel), 1
@@ -150,7 +142,8 @@ def windows(
     if count > LARGEST or not x.dtype.is_floating_point or not all(x.shape):
         raise NoRule(f"windows of {count} elements of {x.dtype}")
     sizes = x.shape[-rank:]
-    lengths = [pooled_size(*of_dim, ceil_mode) for of_dim in zip(sizes, kernel, stride, padding, dilation, strict=True)]
+    options = zip(sizes, kernel, stride, padding, dilation, ceil_modes, strict=True)
+    lengths = [pooled_size(*of_dim) for of_dim in options]
     hanging = [
         (length - 1) * step + far * (n - 1) + 1 - size - before
         for length, step, far, n, size, before in zip(lengths, stride, dilation, kernel, sizes, padding, strict=True)
@@ -165,42 +158,23 @@ def windows(
     ]
 
 
-@value_decomposition("aten.max_pool2d_with_indices.default")
-def max_pool2d(
-    g: Any,
-    x: Any,
-    kernel_size: Sizes,
-    stride: Sizes = (),
-    padding: Sizes | int = 0,
-    dilation: Sizes | int = 1,
-    ceil_mode: bool = False,
-) -> Any:
-    kernel = each(kernel_size, 2)
-    step = each(stride, 2) if stride else kernel
-    first, *others = windows(g, x, kernel, step, each(padding, 2), each(dilation, 2), ceil_mode, float("-inf"))
+@call_value_decomposition("aten.max_pool2d_with_indices.default")
+def max_pool2d(g: Any, call: Arguments) -> Any:
+    first, *others = windows(g, call.self, *windows_of(call, 2), float("-inf"))
     for other in others:
         first = g("maximum", first, other)
     return first
 
 
-@decomposition("aten.avg_pool2d.default")
-def avg_pool2d(
-    g: Any,
-    x: Any,
-    kernel_size: Sizes,
-    stride: Sizes = (),
-    padding: Sizes | int = 0,
-    ceil_mode: bool = False,
-    count_include_pad: bool = True,
-    divisor_override: int | None = None,
-) -> Any:
-    kernel = each(kernel_size, 2)
-    step, around = each(stride, 2) if stride else kernel, each(padding, 2)
-    if any(around) and not count_include_pad and divisor_override is None:
+@call_decomposition("aten.avg_pool2d.default")
+def avg_pool2d(g: Any, call: Arguments) -> Any:
+    x, divisor = call.self, call.divisor_override
+    kernel, step, around, *rest = windows_of(call, 2)
+    if any(around) and not call.count_include_pad and divisor is None:
         raise NoRule("means of fewer elements at the border")
     if (
-        ceil_mode
-        and divisor_override is None
+        call.ceil_mode
+        and divisor is None
         and any(
             (pooled_size(n, size, by, before, 1, True) - 1) * by + size > n + 2 * before
             for n, size, by, before in zip(x.shape[-2:], kernel, step, around, strict=True)
@@ -208,10 +182,10 @@ def avg_pool2d(
     ):
         raise NoRule("means of fewer elements where windows hang over the border")
     wide = g.convert(x, compute_dtype(x.dtype))
-    first, *others = windows(g, wide, kernel, step, around, (1, 1), ceil_mode, 0.0)
+    first, *others = windows(g, wide, kernel, step, around, *rest, 0.0)
     for other in others:
         first = g("add.Tensor", first, other)
-    return g.convert(g("div.Scalar", first, divisor_override or kernel[0] * kernel[1]), x.dtype)
+    return g.convert(g("div.Scalar", first, divisor or kernel[0] * kernel[1]), x.dtype)
 
 
 @decomposition("aten._adaptive_avg_pool2d.default", "aten.adaptive_avg_pool2d.default")
@@ -221,4 +195,4 @@ def adaptive_avg_pool2d(g: Any, x: Any, output_size: Sizes) -> Any:
     if not all(sizes) or any(n % size for n, size in zip(x.shape[-2:], sizes, strict=True)):
         raise NoRule("windows of several sizes")
     kernel = [n // size for n, size in zip(x.shape[-2:], sizes, strict=True)]
-    return avg_pool2d(g, x, kernel)
+    return avg_pool2d(g, arguments_of("aten.avg_pool2d.default", (x, kernel), {}))

@@ -14,49 +14,24 @@ from typing import Any
 import torch
 
 from ...tensors.tensor_types import TensorType, has_stride
-from ..operator_record import NoRule, fresh, record, shape
+from ..operator_record import Arguments, NoRule, call_shape, fresh, record, shape
 
 
-@shape("aten.mkldnn_rnn_layer.default")
-def mkldnn_rnn_layer(
-    x: TensorType,
-    weight0: TensorType,
-    weight1: TensorType,
-    weight2: TensorType,
-    weight3: TensorType,
-    hx: TensorType,
-    cx: TensorType,
-    reverse: bool,
-    batch_sizes: list[int],
-    mode: int,
-    hidden_size: int,
-    num_layers: int,
-    has_biases: bool,
-    bidirectional: bool,
-    batch_first: bool,
-    train: bool,
-) -> tuple[TensorType | None, ...]:
+@call_shape("aten.mkldnn_rnn_layer.default")
+def mkldnn_rnn_layer(call: Arguments) -> tuple[TensorType | None, ...]:
     """The input is [positions, batch, features] whatever `batch_first` is. For gradients, oneDNN saves a workspace."""
-    if train or torch.is_grad_enabled():
+    if call.train or torch.is_grad_enabled():
         raise NoRule("only oneDNN knows the size of its workspace")
-    return fresh(x, (*x.shape[:2], hidden_size)), fresh(x, hx.shape), fresh(x, cx.shape), None
+    x, states = call.input, (call.hx_, call.cx_)
+    return fresh(x, (*x.shape[:2], call.hidden_size)), *(fresh(x, state.shape) for state in states), None
 
 
-@shape("aten.mkldnn_rnn_layer_backward.default")
-def mkldnn_rnn_layer_backward(
-    x: TensorType,
-    weight1: TensorType,
-    weight2: TensorType,
-    weight3: TensorType,
-    weight4: TensorType,
-    hx: TensorType,
-    cx: TensorType,
-    *_: object,
-    **__: object,
-) -> tuple[TensorType, ...]:
+@call_shape("aten.mkldnn_rnn_layer_backward.default")
+def mkldnn_rnn_layer_backward(call: Arguments) -> tuple[TensorType, ...]:
     """Without biases the caller passes the weights twice, and bias gradients are still returned."""
-    bias = fresh(weight1, weight1.shape[:1])
-    dx, dw1, dw2, dhx, dcx = (fresh(like, like.shape) for like in (x, weight1, weight2, hx, cx))
+    bias = fresh(call.weight1, call.weight1.shape[:1])
+    inputs = (call.input, call.weight1, call.weight2, call.hx_, call.cx_tmp)
+    dx, dw1, dw2, dhx, dcx = (fresh(like, like.shape) for like in inputs)
     return dx, dw1, dw2, bias, bias, dhx, dcx
 
 

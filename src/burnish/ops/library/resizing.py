@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 
 from ...tensors.tensor_types import TensorType
 from ..memory_format import formatted, suggested
-from ..operator_record import fresh, shape
+from ..operator_record import Arguments, call_shape, fresh, shape
 from .convolution_shape_rules import each
 from .pooling import pooled_shape
 
@@ -82,13 +82,11 @@ def grid_sampler(x: TensorType, grid: TensorType, *_: object) -> TensorType:
     return fresh(x, (*x.shape[:2], *grid.shape[1:-1]))
 
 
-@shape("aten.im2col.default")
-def im2col(
-    x: TensorType, kernel_size: Sequence[int], dilation: Sequence[int], padding: Sequence[int], stride: Sequence[int]
-) -> TensorType:
+@call_shape("aten.im2col.default")
+def im2col(call: Arguments) -> TensorType:
     """Each window becomes a column of the result."""
-    rows, columns = pooled_shape(x, 2, kernel_size, stride, padding, dilation, False)[-2:]
-    height, width = each(kernel_size, 2)
+    x, (rows, columns) = call.self, pooled_shape(call, 2)[-2:]
+    height, width = each(call.kernel_size, 2)
     return fresh(x, (*x.shape[:-3], x.shape[-3] * height * width, rows * columns))
 
 

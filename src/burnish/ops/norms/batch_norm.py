@@ -6,7 +6,6 @@ _native_batch_norm_legit_functional(f32[8, 3, 4, 4], …, training=True)
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -14,128 +13,72 @@ import torch
 from ...tensors.tensor_types import TensorType
 from ...tensors.views.view_maps import Slice
 from ..memory_format import FORMATS, copied, dense_format, formatted, is_contiguous_as, suggested
-from ..operator_record import NoRule, decomposition, fresh, shape
+from ..operator_record import Arguments, NoRule, call_decomposition, call_shape, fresh, masked
 from ..reductions.reduction_dims_and_dtypes import count, floats, mean, widened
-from .shared_formulas import Mask, affine, in_dtypes_of, parameter_dtype, statistics_dtype
+from .shared_formulas import affine, in_dtypes_of, parameter_dtype, statistics_dtype
 
 # -- shape rules -------------------------------------------------------------------------------------------------------
 
 
-@shape("aten.native_batch_norm.default", "aten._native_batch_norm_legit.default")
-def batch_norm_shape(
-    x: TensorType,
-    weight: TensorType | None,
-    bias: TensorType | None,
-    running_mean: TensorType | None,
-    running_var: TensorType | None,
-    training: bool,
-    momentum: float,
-    eps: float,
-) -> tuple[TensorType, ...]:
-    """In evaluation the saved statistics are two empty tensors."""
-    saved = fresh(x, (x.shape[1],) if training else (0,), statistics_dtype(x, weight, bias, running_mean, running_var))
+def types_of_batch_norm(call: Arguments, training: bool) -> tuple[TensorType, ...]:
+    """The result and the saved statistics. In evaluation these are two empty tensors."""
+    x = call.input
+    parameters = [getattr(call, name, None) for name in ("weight", "bias", "running_mean", "running_var")]
+    saved = fresh(x, (x.shape[1],) if training else (0,), statistics_dtype(x, *parameters))
     return formatted(x, x.shape, dense_format(x)), saved, saved
 
 
-@shape("aten._native_batch_norm_legit.no_stats")
-def batch_norm_without_statistics_shape(
-    x: TensorType, weight: TensorType | None, bias: TensorType | None, training: bool, momentum: float, eps: float
-) -> tuple[TensorType, ...]:
-    return batch_norm_shape(x, weight, bias, None, None, training, momentum, eps)
+@call_shape(
+    "aten.native_batch_norm.default", "aten._native_batch_norm_legit.default", "aten._native_batch_norm_legit.no_stats"
+)
+def batch_norm_shape(call: Arguments) -> tuple[TensorType, ...]:
+    return types_of_batch_norm(call, call.training)
 
 
-@shape("aten._native_batch_norm_legit_no_training.default")
-def batch_norm_in_evaluation_shape(
-    x: TensorType,
-    weight: TensorType | None,
-    bias: TensorType | None,
-    running_mean: TensorType,
-    running_var: TensorType,
-    momentum: float,
-    eps: float,
-) -> tuple[TensorType, ...]:
-    return batch_norm_shape(x, weight, bias, running_mean, running_var, False, momentum, eps)
+@call_shape("aten._native_batch_norm_legit_no_training.default")
+def batch_norm_in_evaluation_shape(call: Arguments) -> tuple[TensorType, ...]:
+    return types_of_batch_norm(call, False)
 
 
-@shape("aten._batch_norm_with_update.default")
-def batch_norm_with_reserve_shape(
-    x: TensorType,
-    weight: TensorType | None,
-    bias: TensorType | None,
-    running_mean: TensorType | None,
-    running_var: TensorType | None,
-    momentum: float,
-    eps: float,
-) -> tuple[TensorType, ...]:
+@call_shape("aten._batch_norm_with_update.default")
+def batch_norm_with_reserve_shape(call: Arguments) -> tuple[TensorType, ...]:
     """The last result is the reserve space of a GPU library for the gradient; it is empty on a CPU."""
-    found = batch_norm_shape(x, weight, bias, running_mean, running_var, True, momentum, eps)
-    return *found, fresh(x, (0,), torch.uint8)
+    return *types_of_batch_norm(call, True), fresh(call.input, (0,), torch.uint8)
 
 
-@shape("aten._native_batch_norm_legit_functional.default")
-def batch_norm_with_new_statistics_shape(
-    x: TensorType,
-    weight: TensorType | None,
-    bias: TensorType | None,
-    running_mean: TensorType,
-    running_var: TensorType,
-    training: bool,
-    momentum: float,
-    eps: float,
-) -> tuple[TensorType, ...]:
+@call_shape("aten._native_batch_norm_legit_functional.default")
+def batch_norm_with_new_statistics_shape(call: Arguments) -> tuple[TensorType, ...]:
     """The updated running statistics are additional results."""
-    found = batch_norm_shape(x, weight, bias, running_mean, running_var, training, momentum, eps)
-    return *found, copied(running_mean), copied(running_var)
+    return *batch_norm_shape(call), copied(call.running_mean), copied(call.running_var)
 
 
-@shape("aten._batch_norm_with_update_functional.default")
-def batch_norm_with_reserve_and_new_statistics_shape(
-    x: TensorType,
-    weight: TensorType | None,
-    bias: TensorType | None,
-    running_mean: TensorType,
-    running_var: TensorType,
-    momentum: float,
-    eps: float,
-) -> tuple[TensorType, ...]:
-    found = batch_norm_with_reserve_shape(x, weight, bias, running_mean, running_var, momentum, eps)
-    return *found, copied(running_mean), copied(running_var)
+@call_shape("aten._batch_norm_with_update_functional.default")
+def batch_norm_with_reserve_and_new_statistics_shape(call: Arguments) -> tuple[TensorType, ...]:
+    return *batch_norm_with_reserve_shape(call), copied(call.running_mean), copied(call.running_var)
 
 
-@shape("aten.native_batch_norm_backward.default")
-def batch_norm_backward_shape(
-    grad_out: TensorType,
-    x: TensorType,
-    weight: TensorType | None,
-    running_mean: TensorType | None,
-    running_var: TensorType | None,
-    save_mean: TensorType | None,
-    save_invstd: TensorType | None,
-    train: bool,
-    eps: float,
-    output_mask: Sequence[bool],
-) -> tuple[TensorType | None, ...]:
-    parameter = fresh(x, x.shape[1:2], parameter_dtype(x, weight, running_mean, running_var))
-    found = formatted(x, x.shape, suggested(x)), parameter, parameter
-    return tuple(type if asked else None for type, asked in zip(found, output_mask, strict=True))
+@call_shape("aten.native_batch_norm_backward.default")
+def batch_norm_backward_shape(call: Arguments) -> tuple[TensorType | None, ...]:
+    x = call.input
+    parameter = fresh(x, x.shape[1:2], parameter_dtype(x, call.weight, call.running_mean, call.running_var))
+    return masked((formatted(x, x.shape, suggested(x)), parameter, parameter), call.output_mask)
 
 
 # -- in evaluation -----------------------------------------------------------------------------------------------------
 
 
-@decomposition("aten._native_batch_norm_legit_no_training.default")
-def batch_norm_inference(
-    g: Any, x: Any, weight: Any, bias: Any, mean: Any, variance: Any, momentum: float, eps: float
-) -> Any:
+@call_decomposition("aten._native_batch_norm_legit_no_training.default")
+def batch_norm_inference(g: Any, call: Arguments) -> Any:
     """x * scale + shift for dense inputs, as in eager. For others eager subtracts the mean first, which gives another
     result if a weight is infinite."""
+    x, weight, bias = call.input, call.weight, call.bias
     floats(x)
 
     def column(parameter: Any) -> Any:
         return None if parameter is None else g.reshape(parameter, (1, x.shape[1], *(1,) * (x.ndim - 2)))
 
-    mean, variance = widened(g, mean), widened(g, variance)
-    scale = g("rsqrt", g("add.Scalar", variance, eps))
+    mean, variance = widened(g, call.running_mean), widened(g, call.running_var)
+    scale = g("rsqrt", g("add.Scalar", variance, call.eps))
     if any(is_contiguous_as(x.type, format) for format in FORMATS):
         if weight is not None:
             scale = g("mul.Tensor", scale, widened(g, weight))
@@ -149,13 +92,11 @@ def batch_norm_inference(
     return g.convert(y, x.dtype), empty, empty
 
 
-@decomposition("aten.native_batch_norm.default")
-def batch_norm(
-    g: Any, x: Any, weight: Any, bias: Any, mean: Any, variance: Any, training: bool, momentum: float, eps: float
-) -> Any:
-    if training or mean is None or variance is None:
+@call_decomposition("aten.native_batch_norm.default")
+def batch_norm(g: Any, call: Arguments) -> Any:
+    if call.training or call.running_mean is None or call.running_var is None:
         raise NoRule("statistics of the batch")
-    return batch_norm_inference(g, x, weight, bias, mean, variance, momentum, eps)
+    return batch_norm_inference(g, call)
 
 
 # -- in training -------------------------------------------------------------------------------------------------------
@@ -172,47 +113,31 @@ def channel_dims(x: Any) -> tuple[int, ...]:
     return (0, *range(2, x.ndim))
 
 
-@decomposition("aten._native_batch_norm_legit_functional.default")
-def batch_norm_training(
-    g: Any,
-    x: Any,
-    weight: Any,
-    bias: Any,
-    running_mean: Any,
-    running_var: Any,
-    training: bool,
-    momentum: float,
-    eps: float,
-) -> Any:
+@call_decomposition("aten._native_batch_norm_legit_functional.default")
+def batch_norm_training(g: Any, call: Arguments) -> Any:
+    x = call.input
     floats(x)
-    if not training:
-        found = batch_norm_inference(g, x, weight, bias, running_mean, running_var, momentum, eps)
-        return *found, running_mean, running_var
-    y, average, variance, rstd = of_batch(g, x, weight, bias, eps)
+    if not call.training:
+        return *batch_norm_inference(g, call), call.running_mean, call.running_var
+    y, average, variance, rstd = of_batch(g, call)
     n = count(x, channel_dims(x))
     if n < 2:
         raise NoRule("a batch of one")
     unbiased = g("mul.Scalar", variance, n / (n - 1))
-    return (
-        y,
-        average,
-        rstd,
-        updated_running_stat(g, running_mean, average, momentum),
-        updated_running_stat(g, running_var, unbiased, momentum),
-    )
+    new_mean = updated_running_stat(g, call.running_mean, average, call.momentum)
+    return y, average, rstd, new_mean, updated_running_stat(g, call.running_var, unbiased, call.momentum)
 
 
-@decomposition("aten._native_batch_norm_legit.no_stats")
-def batch_norm_without_statistics(
-    g: Any, x: Any, weight: Any, bias: Any, training: bool, momentum: float, eps: float
-) -> Any:
-    floats(x)
-    y, average, _, rstd = of_batch(g, x, weight, bias, eps)
+@call_decomposition("aten._native_batch_norm_legit.no_stats")
+def batch_norm_without_statistics(g: Any, call: Arguments) -> Any:
+    floats(call.input)
+    y, average, _, rstd = of_batch(g, call)
     return y, average, rstd
 
 
-def of_batch(g: Any, x: Any, weight: Any, bias: Any, eps: float) -> tuple[Any, Any, Any, Any]:
+def of_batch(g: Any, call: Arguments) -> tuple[Any, Any, Any, Any]:
     """The result, and for each channel mean, variance and 1 / standard deviation."""
+    x = call.input
     dims, channels = channel_dims(x), x.shape[1]
     # One pass computes both, in f64, from the differences to a channel's first element. The mean of these is at most
     # the standard deviation times the square root of the length, so the subtraction does not cancel.
@@ -224,8 +149,8 @@ def of_batch(g: Any, x: Any, weight: Any, bias: Any, eps: float) -> tuple[Any, A
     variance = g("sub.Tensor", squares, g("mul.Tensor", offset, offset))
     variance = g.convert(g("clamp_min", variance, 0), wide.dtype)
     apart = g("sub.Tensor", wide, average)
-    rstd = g("rsqrt", g("add.Scalar", variance, eps))
-    columns = [None if p is None else per_channel(g, x, p) for p in (weight, bias)]
+    rstd = g("rsqrt", g("add.Scalar", variance, call.eps))
+    columns = [None if p is None else per_channel(g, x, p) for p in (call.weight, call.bias)]
     y = affine(g, g("mul.Tensor", apart, rstd), *columns)
     return g.convert(y, x.dtype), *(g.reshape(part, (channels,)) for part in (average, variance, rstd))
 
@@ -239,30 +164,19 @@ def updated_running_stat(g: Any, old: Any, new: Any, momentum: float) -> Any:
 # -- gradient ----------------------------------------------------------------------------------------------------------
 
 
-@decomposition("aten.native_batch_norm_backward.default")
-def batch_norm_backward(
-    g: Any,
-    grad: Any,
-    x: Any,
-    weight: Any,
-    running_mean: Any,
-    running_var: Any,
-    save_mean: Any,
-    save_invstd: Any,
-    train: bool,
-    eps: float,
-    output_mask: Mask,
-) -> Any:
+@call_decomposition("aten.native_batch_norm_backward.default")
+def batch_norm_backward(g: Any, call: Arguments) -> Any:
+    x, weight = call.input, call.weight
     floats(x)
     dims, dtype = channel_dims(x), x.dtype
-    if not train and (running_mean is None or running_var is None):
+    if not call.train and (call.running_mean is None or call.running_var is None):
         raise NoRule("no statistics")
-    if train:
-        average, rstd = per_channel(g, x, save_mean), per_channel(g, x, save_invstd)
+    if call.train:
+        average, rstd = per_channel(g, x, call.save_mean), per_channel(g, x, call.save_invstd)
     else:
-        average = per_channel(g, x, running_mean)
-        rstd = g("rsqrt", g("add.Scalar", per_channel(g, x, running_var), eps))
-    grad, apart = widened(g, grad), g("sub.Tensor", widened(g, x), average)
+        average = per_channel(g, x, call.running_mean)
+        rstd = g("rsqrt", g("add.Scalar", per_channel(g, x, call.running_var), call.eps))
+    grad, apart = widened(g, call.grad_out), g("sub.Tensor", widened(g, x), average)
     normed = g("mul.Tensor", apart, rstd)
     # Eager on a CPU accumulates f32 in f64, and the gradients of a channel often cancel.
     exact = torch.float64 if dtype is torch.float32 and x.type.device.type == "cpu" else grad.dtype
@@ -270,18 +184,13 @@ def batch_norm_backward(
     total = g.convert(g.reduce("sum", long, dims), grad.dtype)
     along = g.reduce("sum", g("mul.Tensor", long, g.convert(apart, exact)), dims)
     along = g("mul.Tensor", g.convert(along, grad.dtype), rstd)
-    found = [
-        None,
-        *(
-            g.reshape(part, (x.shape[1],)) if wanted else None
-            for part, wanted in zip((along, total), output_mask[1:], strict=True)
-        ),
-    ]
-    if output_mask[0]:
+    asked = zip((along, total), call.output_mask[1:], strict=True)
+    to_x, to_parameters = None, [g.reshape(part, (x.shape[1],)) if is_asked else None for part, is_asked in asked]
+    if call.output_mask[0]:
         scale = rstd if weight is None else g("mul.Tensor", rstd, per_channel(g, x, weight))
-        if train:
+        if call.train:
             n = float(count(x, dims))
             grad = g("sub.Tensor", grad, g("div.Scalar", total, n))
             grad = g("sub.Tensor", grad, g("mul.Tensor", normed, g("div.Scalar", along, n)))
-        found[0] = g("mul.Tensor", grad, scale)
-    return in_dtypes_of(g, found, dtype, weight)
+        to_x = g("mul.Tensor", grad, scale)
+    return in_dtypes_of(g, [to_x, *to_parameters], dtype, weight)

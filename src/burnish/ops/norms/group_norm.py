@@ -5,15 +5,13 @@ native_group_norm(f32[2, 6, 5, 5], f32[6], f32[6], 2, 6, 25, 3, 1e-5)     f32[2,
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 from ...tensors.tensor_types import TensorType
 from ..memory_format import formatted, is_contiguous_as, suggested
-from ..operator_record import NoRule, decomposition, fresh, shape
+from ..operator_record import Arguments, NoRule, call_decomposition, call_shape, decomposition, fresh, masked
 from ..reductions.reduction_dims_and_dtypes import floats, widened
 from .shared_formulas import (
-    Mask,
     affine,
     corrected_deviations,
     in_dtypes_of,
@@ -25,34 +23,22 @@ from .shared_formulas import (
 # -- shape rules -------------------------------------------------------------------------------------------------------
 
 
-@shape("aten.native_group_norm.default")
-def group_norm_shape(
-    x: TensorType, weight: TensorType | None, bias: TensorType | None, N: int, C: int, HxW: int, group: int, eps: float
-) -> tuple[TensorType, ...]:
-    groups = fresh(x, (N, group), parameter_dtype(x, weight, bias))
+@call_shape("aten.native_group_norm.default")
+def group_norm_shape(call: Arguments) -> tuple[TensorType, ...]:
+    x = call.input
+    groups = fresh(x, (call.N, call.group), parameter_dtype(x, call.weight, call.bias))
     return formatted(x, x.shape, suggested(x)), groups, groups
 
 
-@shape("aten.native_group_norm_backward.default")
-def group_norm_backward_shape(
-    grad_out: TensorType,
-    x: TensorType,
-    mean: TensorType,
-    rstd: TensorType,
-    weight: TensorType | None,
-    N: int,
-    C: int,
-    HxW: int,
-    group: int,
-    output_mask: Sequence[bool],
-) -> tuple[TensorType | None, ...]:
+@call_shape("aten.native_group_norm_backward.default")
+def group_norm_backward_shape(call: Arguments) -> tuple[TensorType | None, ...]:
     """Dense in the format of `x`. torch 2.11 drops the strides of size-1 dimensions; later versions keep them."""
-    parameter = fresh(x if weight is None else weight, (C,))
+    x = call.input
+    parameter = fresh(x if call.weight is None else call.weight, (call.C,))
     dense = formatted(x, x.shape, suggested(x))
     if dense.stride != x.stride and x.numel and is_contiguous_as(x, suggested(x)):
         raise NoRule(f"strides {x.stride} of {x.shape}")
-    found = dense, parameter, parameter
-    return tuple(type if asked else None for type, asked in zip(found, output_mask, strict=True))
+    return masked((dense, parameter, parameter), call.output_mask)
 
 
 # -- decomposition -----------------------------------------------------------------------------------------------------
@@ -81,28 +67,17 @@ def group_norm(g: Any, x: Any, weight: Any, bias: Any, N: int, C: int, HxW: int,
 # -- gradient ----------------------------------------------------------------------------------------------------------
 
 
-@decomposition("aten.native_group_norm_backward.default")
-def group_norm_backward(
-    g: Any,
-    grad: Any,
-    x: Any,
-    average: Any,
-    rstd: Any,
-    weight: Any,
-    N: int,
-    C: int,
-    HxW: int,
-    group: int,
-    output_mask: Mask,
-) -> Any:
+@call_decomposition("aten.native_group_norm_backward.default")
+def group_norm_backward(g: Any, call: Arguments) -> Any:
+    x, weight, mask = call.input, call.weight, call.output_mask
     floats(x)
-    shape, dtype, size = x.shape, x.dtype, (N, group, C // group, HxW)
-    rows, u = (g.reshape(widened(g, part), size) for part in (x, grad))
-    average, rstd = (g.reshape(widened(g, part), (N, group, 1, 1)) for part in (average, rstd))
+    shape, dtype, size = x.shape, x.dtype, (call.N, call.group, call.C // call.group, call.HxW)
+    rows, u = (g.reshape(widened(g, part), size) for part in (x, call.grad_out))
+    average, rstd = (g.reshape(widened(g, part), (*size[:2], 1, 1)) for part in (call.mean, call.rstd))
     normed = g("mul.Tensor", g("sub.Tensor", rows, average), rstd)
-    found = [None, *parameters_of_affine(g, u, normed, (0, 3), [C], output_mask[1:])]
-    if output_mask[0]:
+    found = [None, *parameters_of_affine(g, u, normed, (0, 3), [call.C], mask[1:])]
+    if mask[0]:
         if weight is not None:
-            u = g("mul.Tensor", u, g.reshape(widened(g, weight), (1, group, C // group, 1)))
+            u = g("mul.Tensor", u, g.reshape(widened(g, weight), (1, *size[1:3], 1)))
         found[0] = g.reshape(through_norm(g, u, normed, rstd, (2, 3)), shape)
     return in_dtypes_of(g, found, dtype, weight)

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 
 from ...tensors.tensor_types import TensorType
-from ..operator_record import NoRule, decomposition, fresh, shape
+from ..operator_record import Arguments, NoRule, call_decomposition, call_shape, decomposition, fresh, masked
 from ..reductions.reduction_dims_and_dtypes import count, floats, widened
 from .shared_formulas import (
     Mask,
@@ -26,43 +26,30 @@ from .shared_formulas import (
 # -- shape rules -------------------------------------------------------------------------------------------------------
 
 
-@shape("aten.native_layer_norm.default")
-def layer_norm_shape(
-    x: TensorType, normalized_shape: Sequence[int], weight: TensorType | None, bias: TensorType | None, eps: float
-) -> tuple[TensorType, ...]:
-    rows = fresh(x, row_shape(x, normalized_shape), statistics_dtype(x, weight, bias))
-    return fresh(x, x.shape), rows, rows
+@call_shape("aten.native_layer_norm.default")
+def layer_norm_shape(call: Arguments) -> tuple[TensorType, ...]:
+    rows = fresh_rows(call, call.weight, call.bias)
+    return fresh(call.input, call.input.shape), rows, rows
 
 
-@shape("aten._fused_rms_norm.default")
-def rms_norm_shape(
-    x: TensorType, normalized_shape: Sequence[int], weight: TensorType | None, eps: float | None
-) -> tuple[TensorType, ...]:
-    rows = fresh(x, row_shape(x, normalized_shape), statistics_dtype(x, weight))
-    return fresh(x, x.shape), rows
+@call_shape("aten._fused_rms_norm.default")
+def rms_norm_shape(call: Arguments) -> tuple[TensorType, ...]:
+    return fresh(call.input, call.input.shape), fresh_rows(call, call.weight)
 
 
-def row_shape(x: TensorType, normalized_shape: Sequence[int]) -> tuple[int, ...]:
-    kept = x.ndim - len(normalized_shape)
-    if x.shape[kept:] != tuple(normalized_shape):
-        raise NoRule(f"a norm of {list(normalized_shape)} over {list(x.shape)}")
-    return (*x.shape[:kept], *(1,) * len(normalized_shape))
+def fresh_rows(call: Arguments, *parameters: TensorType | None) -> TensorType:
+    """The type of a statistic of each row."""
+    x, normalized = call.input, tuple(call.normalized_shape)
+    kept = x.ndim - len(normalized)
+    if x.shape[kept:] != normalized:
+        raise NoRule(f"a norm of {list(normalized)} over {list(x.shape)}")
+    return fresh(x, (*x.shape[:kept], *(1,) * len(normalized)), statistics_dtype(x, *parameters))
 
 
-@shape("aten.native_layer_norm_backward.default")
-def layer_norm_backward_shape(
-    grad_out: TensorType,
-    x: TensorType,
-    normalized_shape: Sequence[int],
-    mean: TensorType,
-    rstd: TensorType,
-    weight: TensorType | None,
-    bias: TensorType | None,
-    output_mask: Sequence[bool],
-) -> tuple[TensorType | None, ...]:
-    parameter = fresh(x if weight is None else weight, normalized_shape)
-    found = fresh(x, x.shape), parameter, parameter
-    return tuple(type if asked else None for type, asked in zip(found, output_mask, strict=True))
+@call_shape("aten.native_layer_norm_backward.default")
+def layer_norm_backward_shape(call: Arguments) -> tuple[TensorType | None, ...]:
+    parameter = fresh(call.input if call.weight is None else call.weight, call.normalized_shape)
+    return masked((fresh(call.input, call.input.shape), parameter, parameter), call.output_mask)
 
 
 # -- decompositions ----------------------------------------------------------------------------------------------------
@@ -98,36 +85,23 @@ def rms_norm(g: Any, x: Any, normalized_shape: Sequence[int], weight: Any, eps: 
 # -- gradients ---------------------------------------------------------------------------------------------------------
 
 
-@decomposition("aten.native_layer_norm_backward.default")
-def layer_norm_backward(
-    g: Any,
-    grad: Any,
-    x: Any,
-    normalized_shape: Sequence[int],
-    average: Any,
-    rstd: Any,
-    weight: Any,
-    bias: Any,
-    output_mask: Mask,
-) -> Any:
-    return norm_backward(g, grad, x, normalized_shape, average, rstd, weight, output_mask)
+@call_decomposition("aten.native_layer_norm_backward.default")
+def layer_norm_backward(g: Any, call: Arguments) -> Any:
+    return norm_backward(g, call, call.mean, call.output_mask)
 
 
-@decomposition("aten._fused_rms_norm_backward.default")
-def rms_norm_backward(
-    g: Any, grad: Any, x: Any, normalized_shape: Sequence[int], rstd: Any, weight: Any, output_mask: Mask
-) -> Any:
-    return norm_backward(g, grad, x, normalized_shape, None, rstd, weight, (*output_mask, False))[:2]
+@call_decomposition("aten._fused_rms_norm_backward.default")
+def rms_norm_backward(g: Any, call: Arguments) -> Any:
+    return norm_backward(g, call, None, (*call.output_mask, False))[:2]
 
 
-def norm_backward(
-    g: Any, grad: Any, x: Any, normalized_shape: Sequence[int], average: Any, rstd: Any, weight: Any, mask: Mask
-) -> tuple:
+def norm_backward(g: Any, call: Arguments, average: Any, mask: Mask) -> tuple:
     """`average` is None for RMS norm."""
+    x, weight, normalized_shape = call.input, call.weight, call.normalized_shape
     dims, outer = normed_dims(x, normalized_shape), tuple(range(x.ndim - len(normalized_shape)))
     if not outer:
         raise NoRule("one row")
-    grad, average, rstd = (part if part is None else widened(g, part) for part in (grad, average, rstd))
+    grad, average, rstd = (part if part is None else widened(g, part) for part in (call.grad_out, average, call.rstd))
     x, dtype = widened(g, x), x.dtype
     normed = g("mul.Tensor", x if average is None else g("sub.Tensor", x, average), rstd)
     u = grad if weight is None else g("mul.Tensor", grad, widened(g, weight))

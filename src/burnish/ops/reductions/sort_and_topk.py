@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import torch
 
-from ...tensors.eager_strides import preserved_stride
 from ...tensors.tensor_types import TensorType
+from ..memory_format import copied
 from ..operator_record import fresh, shape, wrapped_dim
 from .sums_and_extremes import max_dim_shape
 
@@ -32,18 +32,6 @@ def topk_shape(
     return fresh(x, sizes), fresh(x, sizes, torch.int64)
 
 
-def like_twice(x: TensorType) -> tuple[TensorType, TensorType]:
-    stride = preserved_stride(x)
-    return TensorType(x.shape, stride, x.dtype, x.device), TensorType(x.shape, stride, torch.int64, x.device)
-
-
-@shape("aten.sort.default")
-def sort_shape(x: TensorType, dim: int = -1, descending: bool = False) -> tuple[TensorType, TensorType]:
-    return like_twice(x)
-
-
-@shape("aten.sort.stable")
-def sort_stable_shape(
-    x: TensorType, *, stable: bool | None = None, dim: int = -1, descending: bool = False
-) -> tuple[TensorType, TensorType]:
-    return like_twice(x)
+@shape("aten.sort.default", "aten.sort.stable")
+def sort_shape(x: TensorType, *_: object, **__: object) -> tuple[TensorType, TensorType]:
+    return copied(x), copied(x, torch.int64)

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 import torch
 
 from ....ops.library.convolution_shape_rules import convolution_backward
-from ....ops.operator_record import NoRule
+from ....ops.operator_record import NoRule, arguments_of
 from ....tensors.tensor_types import TensorType, contiguous_stride
 from ...layouts.channels_last_strides import channels_last_stride, is_channels_last
 from ..autotune_candidates import SMALL, estimate, key_of, memory
@@ -69,7 +69,8 @@ def candidate_of(spec: ConvBackwardSpec) -> Candidate:
     """The call, with the first of the wanted results as its output."""
     conv = spec.conv
     channels = [conv.output_channels] if spec.wanted[2] else None
-    window = (
+    arguments = (
+        channels,
         list(conv.stride),
         list(conv.padding),
         list(conv.dilation),
@@ -79,11 +80,12 @@ def candidate_of(spec: ConvBackwardSpec) -> Candidate:
         list(spec.wanted),
     )
     which = spec.wanted.index(True)
-    output = convolution_backward(spec.grad, conv.x, conv.weight, channels, *window)[which]
+    types = (spec.grad, conv.x, conv.weight)
+    output = convolution_backward(arguments_of("aten.convolution_backward.default", (*types, *arguments), {}))[which]
     assert output is not None
     call = Call(
         torch.ops.aten.convolution_backward.default,
-        (Operand("grad"), Operand("x"), Operand("weight"), channels, *window),
+        (Operand("grad"), Operand("x"), Operand("weight"), *arguments),
         which=which,
     )
     return from_call(NAME, spec, call, output)  # type: ignore[arg-type]
