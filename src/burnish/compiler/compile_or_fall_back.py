@@ -36,6 +36,7 @@ from .adapters.write_back_inputs import inputs_to_write_back, writing_back
 from .check_symbolic_sizes import Check
 from .load_or_compile import recipe_of, symbolic_recipe_of
 from .partition_uncompiled_calls import has_steps, in_subgraphs
+from .program_recipe import OtherSizes
 
 
 def burnish(gm: GraphModule, example_inputs: list[Any]) -> CompiledFn:
@@ -99,7 +100,8 @@ def _compile_symbolic(gm: GraphModule, example_inputs: list[Any], symbolic_input
             recipe, tools = symbolic_recipe_of(gm, symbolic_inputs, gradients)
         space, examples = symbolic_inputs.space, symbolic_inputs.examples
         check = Check(gm, space, examples, gradients, live_scalars_beside_sizes(examples(space.points[0])))
-        compiled: Any = recipe.assembled(tools, eager, apiece, check.with_reach(recipe.reach), len(example_inputs))
+        others = OtherSizes(check.with_reach(recipe.reach), apiece, len(example_inputs))
+        compiled = recipe.assembled(tools, eager, others)
         events.emit("guards.sizes", text=f"compiled for all {', '.join(symbolic_inputs.space.names)}", program=compiled)
         positions = list(symbolic_inputs.shapes)
 
@@ -274,7 +276,7 @@ def _compile(gm: GraphModule, example_inputs: list[Any], live_scalar_types: tupl
         with patch(eager_random=draws_as_eager(gm)):
             recipe, tools = recipe_of(gm, example_inputs, needs_gradients(gm, example_inputs), live_scalar_types)
         eager = run_eagerly_with_compiled_rng(gm)
-        compiled: Any = recipe.assembled(tools, eager)
+        compiled = recipe.assembled(tools, eager)
         return adapted(compiled, Surroundings(gm, example_inputs, eager, recipe.written, compiled.takes_gradients))
     except NumberLost as reason:
         if live_scalar_types:

@@ -1,7 +1,7 @@
 """Compiles a captured graph once for many sizes: symbolic shapes.
 
     recipe = compile_symbolic(gm, space, examples)              examples: what the inputs are at each point of the space
-    program = recipe.assembled(tools, eager, otherwise, check, count)
+    program = recipe.assembled(tools, eager, OtherSizes(check, otherwise, count))
     program(x of 64 rows)
     program(x of 200 rows)                                  the same machine code
 
@@ -26,13 +26,10 @@ from ..codegen.driver.generate_driver import write_driver
 from ..codegen.driver.symbolic_size_driver import SymbolicDriverWriter, symbolic_draft
 from ..codegen.llvm.symbolic_size_kernel import SymbolicKernel, compile_symbolic_kernel
 from ..concurrency.compute_once import once
-from ..ir.gradient_signature import Gradients
 from ..ir.graph import Graph, Node, Value, print_argument
 from ..ir.untraceable_graph import NumberLost
 from ..lower.pipeline import Lowered, lower
 from ..runtime.gpus_of_inputs import gpus_of
-from ..runtime.program.autograd_function import GradientLayout
-from ..runtime.program.several_autograd_nodes import OutputLayout, PieceLayout
 from ..runtime.program.unbound_symbolic_driver import UnboundSymbolicDriver
 from ..schedule.fusion.split_reductions import split_symbolic_reductions
 from ..schedule.library.choose_symbolic_size_calls import choose_symbolic_size_calls
@@ -51,7 +48,7 @@ from .adapters.specialize_numbers import live_scalars_beside_sizes
 from .check_symbolic_sizes import Check, Examples, Reach, text_of
 from .compile_graph import launches_of, reaches_of, written_inputs
 from .describe_for_autograd import divided, halved
-from .program_recipe import SymbolicDivided, SymbolicFrozen, SymbolicHalved, SymbolicPlain, SymbolicRecipe
+from .program_recipe import Divided, Frozen, Halved, Plain, Recipe
 
 Callback = Callable[[], object]
 Numbers = Mapping[int, Sequence[int]]
@@ -60,7 +57,7 @@ Numbers = Mapping[int, Sequence[int]]
 
 def compile_symbolic(
     gm: GraphModule, space: Space, examples: Examples, open_inputs: Sequence[int] = (), gradients: bool = False
-) -> SymbolicRecipe:
+) -> Recipe:
     """`open_inputs` are the tensors with symbolic sizes. With `gradients` the results are autograd's, as in
     `compile_graph`."""
     try:
@@ -80,7 +77,7 @@ limit, and far above it they lie on one."""
 
 def compiled_near(
     gm: GraphModule, space: Space, examples: Examples, open_inputs: Sequence[int], gradients: bool
-) -> SymbolicRecipe:
+) -> Recipe:
     """Compiles from as few points as possible."""
     few = space.fewest_points()
     try:
@@ -98,7 +95,7 @@ class SizesDivided(NoFormula):
 
 def compiled_at(
     gm: GraphModule, space: Space, examples: Examples, open_inputs: Sequence[int], gradients: bool
-) -> SymbolicRecipe:
+) -> Recipe:
     """Compiles from the points of the space."""
     if gpus_of(examples(space.points[0])):
         register_gpus()
@@ -123,7 +120,7 @@ def compiled_at(
         raise NoFormula("gradients flow for some sizes")
     written = written_inputs(first)
     reaches = reaches_of(first.graph, examples(space.points[0])) if written else {}
-    parts: SymbolicPlain | SymbolicFrozen | SymbolicHalved | SymbolicDivided
+    parts: Plain | Frozen | Halved | Divided
 
     @once
     def reach() -> Reach | None:
@@ -135,9 +132,9 @@ def compiled_at(
         parts = parts_of(lowered, space, numbers, reach)
     if space.quotients and reach() is None:
         raise NoFormula("sizes are divided in a way that cannot be checked")
-    return SymbolicRecipe(
+    return Recipe(
         parts,
-        isinstance(parts, SymbolicPlain | SymbolicFrozen) and first.gradients is not None,
+        isinstance(parts, Plain | Frozen) and first.gradients is not None,
         written,
         reaches,
         tuple(open_inputs),
@@ -182,9 +179,7 @@ def lowered_at(gm: GraphModule, inputs: list[Any], gradients: bool, live_scalar_
         raise NoFormula(f"it cannot be compiled for other sizes: {error}") from error
 
 
-def parts_of(
-    lowered: Sequence[Lowered], space: Space, numbers: Numbers, while_waiting: Callback
-) -> SymbolicPlain | SymbolicFrozen:
+def parts_of(lowered: Sequence[Lowered], space: Space, numbers: Numbers, while_waiting: Callback) -> Plain | Frozen:
     """`while_waiting` is called while machine code is generated."""
     constants = lowered[0].constants
     graphs = chosen([low.graph for low in lowered])
@@ -194,15 +189,13 @@ def parts_of(
     if any((part is None) != (parts[0] is None) for part in parts):
         raise StructureDiffers("other parts of the graph are made once for other sizes")
     if parts[0] is None:
-        return SymbolicPlain(build_driver(plans_of(graphs, space), constants, space, numbers, while_waiting))
+        return Plain(build_driver(plans_of(graphs, space), constants, space, numbers, while_waiting))
     prologue = parts[0][0]
     plans = plans_of([part[1] for part in parts if part is not None], space)
     main = build_driver(plans, constants, space, numbers, while_waiting)
     once = write_driver(plan_of_calls(prologue), [], constants)
     read = {value for node in prologue.nodes for value in node.operands}
-    return SymbolicFrozen(
-        main, once, tuple(k for k, value in enumerate(prologue.inputs) if value in read and value.is_state)
-    )
+    return Frozen(main, once, tuple(k for k, value in enumerate(prologue.inputs) if value in read and value.is_state))
 
 
 def chosen(graphs: Sequence[Graph]) -> list[Graph]:
@@ -214,20 +207,18 @@ def chosen(graphs: Sequence[Graph]) -> list[Graph]:
 
 def differentiable(
     lowered: Sequence[Lowered], space: Space, numbers: Numbers, while_waiting: Callback
-) -> SymbolicHalved | SymbolicDivided:
+) -> Halved | Divided:
     """Compiles forward and backward, both for all sizes."""
     values = list(lowered[0].constants.values())
     graphs = chosen([low.graph for low in lowered])
     if len({low.gradients and len(low.gradients.pieces) for low in lowered}) > 1:
         raise NoFormula("autograd gets other nodes for other sizes")
     has_pieces = lowered[0].gradients is not None and lowered[0].gradients.pieces
-    parts, layouts = zip(
-        *(
-            (divided_at if has_pieces else halved_at)(graph, low.gradients, len(values))  # type: ignore[arg-type]
-            for graph, low in fuel.same_for_each(zip(graphs, lowered, strict=True))
-        ),
-        strict=True,
-    )
+    described = [
+        (divided if has_pieces else halved)(graph, low.gradients, len(values))  # type: ignore[arg-type]
+        for graph, low in fuel.same_for_each(zip(graphs, lowered, strict=True))
+    ]
+    parts = [graphs if has_pieces else [graphs.forward, graphs.backward] for graphs, *_ in described]
     planned = [plans_of(graphs, space) for graphs in zip(*parts, strict=True)]  # all, before any kernel is compiled
     forward, *backwards = (
         build_driver(
@@ -240,24 +231,8 @@ def differentiable(
         )
         for number, plans in enumerate(planned)
     )
-    layout = fitted(layouts, space)
-    return (
-        SymbolicDivided(forward, tuple(backwards), *layout)
-        if has_pieces
-        else SymbolicHalved(forward, *backwards, layout)
-    )
-
-
-def halved_at(graph: Graph, gradients: Gradients, constants: int) -> tuple[list[Graph], GradientLayout]:
-    halves, layout = halved(graph, gradients, constants)
-    return [halves.forward, halves.backward], layout
-
-
-def divided_at(
-    graph: Graph, gradients: Gradients, constants: int
-) -> tuple[list[Graph], tuple[tuple[PieceLayout, ...], OutputLayout]]:
-    graphs, pieces, outputs = divided(graph, gradients, constants)
-    return graphs, (pieces, outputs)
+    layouts = fitted([tuple(layouts) for _, *layouts in described], space)
+    return Divided(forward, tuple(backwards), *layouts) if has_pieces else Halved(forward, *backwards, *layouts)
 
 
 def fitted(examples: Sequence[Any], space: Space) -> Any:

@@ -21,7 +21,7 @@ from ..tensors.fit_size_formulas import NoFormula
 from . import background_imports
 
 if TYPE_CHECKING:
-    from .program_recipe import NativeTools, Recipe, SymbolicRecipe
+    from .program_recipe import NativeTools, Recipe
 
 COMPILED_STAGES = frozenset(("lower", "loops", "kernels"))
 
@@ -47,7 +47,7 @@ def recipe_of(
     return found_or_made(gm, key, compiled)
 
 
-def symbolic_recipe_of(gm: GraphModule, symbolic_inputs: Any, gradients: bool) -> tuple[SymbolicRecipe, NativeTools]:
+def symbolic_recipe_of(gm: GraphModule, symbolic_inputs: Any, gradients: bool) -> tuple[Recipe, NativeTools]:
     """`symbolic_inputs` are capture's SymbolicExampleInputs."""
 
     def key() -> str | None:
@@ -55,7 +55,7 @@ def symbolic_recipe_of(gm: GraphModule, symbolic_inputs: Any, gradients: bool) -
 
         return symbolic_key_of(gm, symbolic_inputs, gradients)
 
-    def compiled() -> SymbolicRecipe:
+    def compiled() -> Recipe:
         from .compile_symbolic_sizes import compile_symbolic
 
         return compile_symbolic(

@@ -10,27 +10,22 @@ data class fifteen times as long.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import fields, is_dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ..runtime.program.autograd_function import (
+    AtSymbolicSizes,
     Differentiable,
+    DifferentiableGraph,
     GradientLayout,
-    SymbolicDifferentiable,
     WithoutGradientFlow,
     with_gradients_instead,
 )
 from ..runtime.program.frozen_prologue import FrozenProgram
 from ..runtime.program.input_alias_check import AliasCheckedProgram
 from ..runtime.program.native_kernels import NativeFunction, NativeKernel, NativeSequence
-from ..runtime.program.program import LinkedProgram
-from ..runtime.program.several_autograd_nodes import (
-    DifferentiableInPieces,
-    OutputLayout,
-    PieceLayout,
-    SymbolicDifferentiableInPieces,
-)
+from ..runtime.program.several_autograd_nodes import DifferentiableInPieces, OutputLayout, PieceLayout
 from ..runtime.program.unbound_driver import UnboundDriver, paired_programs
 from ..runtime.state_watch.native_watch import Watch
 from ..tensors.fit_size_formulas import Formula, Point
@@ -39,6 +34,8 @@ if TYPE_CHECKING:
     from ..runtime.program.symbolic_size_program import SizeCheck
     from ..runtime.program.unbound_symbolic_driver import UnboundSymbolicDriver
     from .check_symbolic_sizes import Reach
+
+    AnyDriver = UnboundDriver | UnboundSymbolicDriver
 
 
 class NativeTools(NamedTuple):
@@ -53,28 +50,41 @@ class NativeTools(NamedTuple):
 
 
 class Plain(NamedTuple):
-    driver: UnboundDriver
+    driver: AnyDriver
 
 
 class Frozen(NamedTuple):
-    main: UnboundDriver
+    main: AnyDriver
     prologue: UnboundDriver
     state: tuple[int, ...]
 
 
 class Halved(NamedTuple):
-    forward: UnboundDriver
-    backward: UnboundDriver
+    """With symbolic sizes, numbers in the layouts may be formulas."""
+
+    forward: AnyDriver
+    backward: AnyDriver
     layout: GradientLayout
 
 
 class Divided(NamedTuple):
     """Forward and the pieces of its backward, from outputs to inputs."""
 
-    forward: UnboundDriver
-    backwards: tuple[UnboundDriver, ...]
+    forward: AnyDriver
+    backwards: tuple[AnyDriver, ...]
     pieces: tuple[PieceLayout, ...]
     outputs: OutputLayout
+
+
+class OtherSizes(NamedTuple):
+    """What a program with symbolic sizes does for sizes that it was not compiled from."""
+
+    check: SizeCheck
+    """Whether it is right for them."""
+    otherwise: Callable[..., Any]
+    """Runs the graph where it is not, on `count` inputs. The main part of a frozen program also gets the results of its
+    prologue."""
+    count: int
 
 
 class Recipe(NamedTuple):
@@ -85,120 +95,57 @@ class Recipe(NamedTuple):
     """The inputs that are written to."""
     reaches: dict[int, int]
     """How many bytes each input spans, if some are written to."""
-
-    def assembled(
-        self, tools: NativeTools, eager: Callable[..., Any]
-    ) -> (
-        AliasCheckedProgram
-        | WithoutGradientFlow
-        | Differentiable
-        | DifferentiableInPieces
-        | FrozenProgram
-        | LinkedProgram
-    ):
-        made: Any
-        join = tools.join
-        match self.parts:
-            case Plain(driver):
-                made = driver.program(join)
-            case Frozen(main, prologue, state):
-                instead = with_gradients_instead(eager) if self.has_no_gradient_flow else eager
-                made = FrozenProgram(
-                    main.program(join), prologue.program(join), state, tools.memory_comparer, instead, tools.new_watch
-                )
-            case Halved(forward, backward, layout):
-                made = Differentiable(*paired_programs((forward, backward), join), layout, eager)
-            case Divided(forward, backwards, pieces, outputs):
-                first, *others = paired_programs((forward, *backwards), join)
-                made = DifferentiableInPieces(first, others, pieces, outputs, eager)
-        if self.has_no_gradient_flow:
-            made = WithoutGradientFlow(made)
-        return AliasCheckedProgram(made, eager, self.written, self.reaches) if self.written else made
-
-
-# ---- for symbolic sizes
-
-
-class SymbolicPlain(NamedTuple):
-    driver: UnboundSymbolicDriver
-
-
-class SymbolicFrozen(NamedTuple):
-    main: UnboundSymbolicDriver
-    prologue: UnboundDriver
-    state: tuple[int, ...]
-
-
-class SymbolicHalved(NamedTuple):
-    forward: UnboundSymbolicDriver
-    backward: UnboundSymbolicDriver
-    layout: Any
-    """A GradientLayout in which numbers may be formulas."""
-
-
-class SymbolicDivided(NamedTuple):
-    forward: UnboundSymbolicDriver
-    backwards: tuple[UnboundSymbolicDriver, ...]
-    pieces: Any
-    """Layouts in which numbers may be formulas, as of the outputs."""
-    outputs: Any
-
-
-class SymbolicRecipe(NamedTuple):
-    parts: SymbolicPlain | SymbolicFrozen | SymbolicHalved | SymbolicDivided
-    has_no_gradient_flow: bool
-    written: tuple[int, ...]
-    reaches: dict[int, int]
-    open_inputs: tuple[int, ...]
+    open_inputs: tuple[int, ...] = ()
     """The tensors with symbolic sizes."""
     reach: Reach | None = None
 
-    def assembled(
-        self, tools: NativeTools, eager: Callable[..., Any], otherwise: Callable[..., Any], check: SizeCheck, count: int
-    ) -> Any:
-        """`eager` runs the graph as it stands. `otherwise` runs it for sizes that the program is not right for, on
-        `count` inputs: the main part of a frozen program also gets the results of its prologue."""
-
-        def elsewhere(*inputs: Any) -> Any:
-            return otherwise(*inputs[:count])
-
-        check.conditions = tuple([formula for driver in drivers_of(self.parts) for formula in driver.conditions])
-        instead = eager
-        if self.has_no_gradient_flow:
-            instead, otherwise = with_gradients_instead(eager), with_gradients_instead(otherwise)
+    def assembled(self, tools: NativeTools, eager: Callable[..., Any], sizes: OtherSizes | None = None) -> Any:
+        """`eager` runs the graph as it stands. `sizes` are given for symbolic sizes."""
+        instead = with_gradients_instead(eager) if self.has_no_gradient_flow else eager
+        link = self.linker(tools, sizes)
         made: Any
-        join = tools.join
         match self.parts:
-            case SymbolicPlain(driver):
-                made = driver.program(join, check, elsewhere)
-            case SymbolicFrozen(main, prologue, state):
-                made = FrozenProgram(
-                    main.program(join, check, elsewhere),
-                    prologue.program(join),  # type: ignore
-                    state,
-                    tools.memory_comparer,
-                    instead,
-                    tools.new_watch,
-                )
-            case SymbolicHalved(forward, backward, layout):
-                made = SymbolicDifferentiable(
-                    forward.program(join, check, otherwise),
-                    backward.program(join, check, otherwise),
-                    lambda point: settled(layout, point),
-                    eager,
-                    otherwise,
-                )
-            case SymbolicDivided(forward, backwards, pieces, outputs):
-                made = SymbolicDifferentiableInPieces(
-                    forward.program(join, check, otherwise),
-                    [backward.program(join, check, otherwise) for backward in backwards],
-                    lambda point: settled((pieces, outputs), point),
-                    eager,
-                    otherwise,
-                )
+            case Plain(driver):
+                (made,) = link(driver)
+            case Frozen(main, prologue, state):
+                (main_program,) = link(main)
+                once = prologue.program(tools.join)
+                made = FrozenProgram(main_program, once, state, tools.memory_comparer, instead, tools.new_watch)
+            case Halved(forward, backward, layout):
+                made = in_autograd(Differentiable, link(forward, backward), (layout,), eager, sizes)
+            case Divided(forward, backwards, pieces, outputs):
+                made = in_autograd(DifferentiableInPieces, link(forward, *backwards), (pieces, outputs), eager, sizes)
         if self.has_no_gradient_flow:
             made = WithoutGradientFlow(made)
         return AliasCheckedProgram(made, eager, self.written, self.reaches, self.open_inputs) if self.written else made
+
+    def linker(self, tools: NativeTools, sizes: OtherSizes | None) -> Callable[..., list[Any]]:
+        """Makes programs of the drivers that are called together."""
+        if sizes is None:
+            return lambda *drivers: (
+                paired_programs(drivers, tools.join) if len(drivers) > 1 else [drivers[0].program(tools.join)]
+            )
+        otherwise = with_gradients_instead(sizes.otherwise) if self.has_no_gradient_flow else sizes.otherwise
+        sizes.check.conditions = tuple([formula for driver in drivers_of(self.parts) for formula in driver.conditions])
+
+        def elsewhere(*inputs: Any) -> Any:
+            return otherwise(*inputs[: sizes.count])
+
+        return lambda *drivers: [driver.program(tools.join, sizes.check, elsewhere) for driver in drivers]
+
+
+def in_autograd(
+    kind: type[DifferentiableGraph],
+    programs: Sequence[Any],
+    layouts: tuple,
+    eager: Callable[..., Any],
+    sizes: OtherSizes | None,
+) -> DifferentiableGraph | AtSymbolicSizes:
+    forward, *backwards = programs
+    if sizes is None:
+        return kind(forward, backwards, layouts, eager)
+    graph = kind(forward, backwards, settled(layouts, forward.points[0]), eager)
+    return AtSymbolicSizes(graph, lambda point: settled(layouts, point), sizes.otherwise)
 
 
 def drivers_of(parts: Any) -> Iterator[UnboundSymbolicDriver]:

@@ -37,9 +37,7 @@ from .program_recipe import NativeTools
 from .provide_guard_watch import watch_at_hand
 
 if TYPE_CHECKING:
-    from .program_recipe import Recipe, SymbolicRecipe
-
-    AnyRecipe = Recipe | SymbolicRecipe
+    from .program_recipe import Recipe
 
 KIND = "program"
 LARGEST_CONSTANT = 1 << 20
@@ -49,8 +47,7 @@ RECORDS: dict[str, str] = {
     name: module
     for module, names in {
         "compiler.check_symbolic_sizes": "Reach",
-        "compiler.program_recipe": "Recipe Plain Frozen Halved Divided "
-        "SymbolicRecipe SymbolicPlain SymbolicFrozen SymbolicHalved SymbolicDivided",
+        "compiler.program_recipe": "Recipe Plain Frozen Halved Divided",
         "runtime.program.unbound_driver": "UnboundDriver View",
         "runtime.program.unbound_symbolic_driver": "UnboundSymbolicDriver SymbolicLaunch SymbolicEntry SymbolicView",
         "runtime.program.native_call_sequence": "NativeCalls InArena Fixed Moving",
@@ -88,7 +85,7 @@ Lines = Sequence[Any]
 """The lines of the user's program, by node of the captured graph. An entry holds numbers of nodes in their place."""
 
 
-def put(key: str, recipe: AnyRecipe, tools: NativeTools, lines: Lines, programs: Programs | None = None) -> None:
+def put(key: str, recipe: Recipe, tools: NativeTools, lines: Lines, programs: Programs | None = None) -> None:
     """Writes to disk, and into `programs`."""
     shelf = disk_cache()
     is_off = shelf is None or shelf.why_not is not None
@@ -105,7 +102,7 @@ def put(key: str, recipe: AnyRecipe, tools: NativeTools, lines: Lines, programs:
         shelf.put(KIND, key, content)
 
 
-def written_and_read(key: str, recipe: AnyRecipe, tools: NativeTools, lines: Lines) -> tuple[Any, NativeTools]:
+def written_and_read(key: str, recipe: Recipe, tools: NativeTools, lines: Lines) -> tuple[Any, NativeTools]:
     """The program as a later process gets it, or the recipe itself if it cannot be serialized."""
     digest = digest_of(key)
     try:
@@ -158,7 +155,7 @@ def read(content: bytes, digest: str, lines: Lines = ()) -> tuple[Any, NativeToo
 # ---- writing
 
 
-def packed(recipe: AnyRecipe, tools: NativeTools, digest: str, lines: Lines = ()) -> bytes:
+def packed(recipe: Recipe, tools: NativeTools, digest: str, lines: Lines = ()) -> bytes:
     writer = EntryWriter(lines)
     root = [writer.value(recipe), writer.value(tools.runner), writer.value(tools.memory_comparer)]
     document = {"key": digest, "shared": writer.shared, "root": root, "bytes": [len(blob) for blob in writer.blobs]}

@@ -397,7 +397,7 @@ def programs_in(thing: Any, is_backward: bool = False, seen: set[int] | None = N
             return
         parts = vars(thing).items() if hasattr(thing, "__dict__") else ()
     for name, part in list(parts):
-        yield from programs_in(part, is_backward or name == "backward", seen)
+        yield from programs_in(part, is_backward or name == "backwards", seen)
 
 
 def is_ours(module: Any) -> bool:

@@ -22,7 +22,6 @@ from torch._C._functorch import is_functorch_wrapped_tensor, is_legacy_batchedte
 from .eager_double_backward import apart, needs_gradient, run_again
 from .program import is_laid_out, restrided
 from .rebuild_aliased_gradients import Shown, TangentGradient, copied_if_held, is_turned, with_tangents, with_views
-from .symbolic_size_program import SymbolicProgram
 
 TWICE = (
     "Trying to backward through the graph a second time (or directly access saved tensors after they have already been "
@@ -143,25 +142,44 @@ def autograd_is_watched() -> bool:
     return saving_is_watched() or torch.is_anomaly_enabled()
 
 
-class Differentiable:
-    """`eager` is the uncompiled graph, used for gradients of gradients."""
+class DifferentiableGraph:
+    """A compiled graph in autograd. `eager` is the uncompiled graph, used for gradients of gradients."""
 
     takes_gradients = True
 
-    def __init__(self, forward: Callable, backward: Callable, layout: GradientLayout, eager: Callable):
-        self.forward, self.backward, self.layout, self.eager = forward, backward, layout, eager
+    def __init__(self, forward: Callable, backwards: Sequence[Callable], layouts: tuple, eager: Callable):
+        """`backwards`: of each node of autograd, from outputs to inputs. `layouts` describe the nodes."""
+        self.forward, self.backwards, self.layouts, self.eager = forward, backwards, layouts, eager
 
     @property
     def source(self) -> str:
-        return f"# forward\n{self.forward.source}\n# backward\n{self.backward.source}"  # type: ignore[attr-defined]
+        backwards = "".join(f"\n# backward {k}\n{x.source}" for k, x in enumerate(self.backwards))  # type: ignore
+        return f"# forward\n{self.forward.source}{backwards}"  # type: ignore[attr-defined]
 
-    @property
-    def backwards(self) -> Sequence[Callable]:
-        return [self.backward]
+    def __call__(self, *inputs: Any) -> tuple:
+        if autograd_is_watched():
+            # Checkpointing counts the saved tensors, and its first run was eager.
+            return tuple(self.eager(*inputs))
+        return self.called(inputs, self.forward, self.backwards)
+
+    def called(self, inputs: tuple, forward: Callable, backwards: Sequence[Callable]) -> tuple:
+        """One call by these functions, which do what `forward` and `backwards` do."""
+        return self.differentiated(inputs, forward, backwards, *self.layouts)
+
+    def differentiated(self, inputs: tuple, forward: Callable, backwards: Sequence[Callable], *layouts: Any) -> tuple:
+        raise NotImplementedError
+
+
+class Differentiable(DifferentiableGraph):
+    """One node of autograd."""
 
     @property
     def layouts_of_nodes(self) -> Sequence[GradientLayout]:
-        return [self.layout]
+        return self.layouts
+
+    @property
+    def layout(self) -> GradientLayout:
+        return self.layouts[0]
 
     @property
     def computed(self) -> int:
@@ -174,17 +192,8 @@ class Differentiable:
         saved = [inputs[k] for k in layout.saved_inputs] + [made[k] for k in layout.saved_outputs]
         return [saved + list(made[self.computed :])]
 
-    def __call__(self, *inputs: Any) -> tuple:
-        if autograd_is_watched():
-            # Checkpointing counts the saved tensors, and its first run was eager.
-            return tuple(self.eager(*inputs))
-        return self.called(inputs, self.forward, self.backwards)
-
-    def called(self, inputs: tuple, forward: Callable, backwards: Sequence[Callable]) -> tuple:
-        """One call by these functions, which do what `forward` and `backwards` do."""
-        return self.differentiated(inputs, self.layout, forward, *backwards)
-
-    def differentiated(self, inputs: tuple, layout: GradientLayout, forward: Callable, backward: Callable) -> tuple:
+    def differentiated(self, inputs: tuple, forward: Callable, backwards: Sequence[Callable], *layouts: Any) -> tuple:
+        (layout,), (backward,) = layouts, backwards
         given: Sequence[Any] = inputs
         if layout.unused:  # the outputs may still be views of them
             given = [x.detach() if k in layout.unused else x for k, x in enumerate(inputs)]
@@ -234,38 +243,40 @@ class Differentiable:
         return [next(found) if needs_gradient(x) else None for x in inputs]
 
 
-class SymbolicDifferentiable(Differentiable):
-    """The same for programs with symbolic sizes: the layout depends on the sizes."""
+class AtSymbolicSizes:
+    """A differentiable graph of programs with symbolic sizes: its layouts depend on the sizes. `otherwise` runs where
+    the programs are not right."""
 
-    def __init__(
-        self,
-        forward: SymbolicProgram,
-        backward: SymbolicProgram,
-        layout_at: Callable[[tuple[int, ...]], GradientLayout],
-        eager: Callable,
-        otherwise: Callable,
-    ):
-        super().__init__(forward, backward, layout_at(forward.points[0]), eager)
-        self.layout_at, self.otherwise = layout_at, otherwise
-        self.layouts: dict[tuple[int, ...], GradientLayout] = {}
+    takes_gradients = True
+
+    def __init__(self, graph: DifferentiableGraph, layouts_at: Callable[[tuple[int, ...]], tuple], otherwise: Callable):
+        self.graph, self.layouts_at, self.otherwise = graph, layouts_at, otherwise
+        self.layouts: dict[tuple[int, ...], tuple] = {}
+
+    @property
+    def source(self) -> str:
+        return self.graph.source
 
     def __call__(self, *inputs: Any) -> tuple:
+        graph = self.graph
         if autograd_is_watched():
-            return tuple(self.eager(*inputs))
-        point = self.forward.point_of(inputs)  # type: ignore[attr-defined]
-        layout = self.layouts.get(point)
-        if layout is None:
-            if not self.forward.is_right_for(point):  # type: ignore[attr-defined]
+            return tuple(graph.eager(*inputs))
+        forward: Any = graph.forward
+        point = forward.point_of(inputs)
+        layouts = self.layouts.get(point)
+        if layouts is None:
+            if not forward.is_right_for(point):
                 return tuple(self.otherwise(*inputs))
             if len(self.layouts) > MOST_LAYOUTS:
                 self.layouts.clear()
-            layout = self.layouts[point] = self.layout_at(point)
-        return self.differentiated(
+            layouts = self.layouts[point] = self.layouts_at(point)
+        backwards: Sequence[Any] = graph.backwards
+        return graph.differentiated(
             inputs,
-            layout,
-            functools.partial(self.forward.at, point),  # type: ignore
-            functools.partial(self.backward.at, point),
-        )  # type: ignore[attr-defined]
+            functools.partial(forward.at, point),
+            [functools.partial(backward.at, point) for backward in backwards],
+            *layouts,
+        )
 
 
 MOST_LAYOUTS = 1000

@@ -11,7 +11,6 @@ ports that gradients leave it for, and returns results that are there already. I
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -20,10 +19,9 @@ import torch
 
 from ...concurrency.compute_once import once
 from ...tensors.graph_autograd_nodes import Edge, Pieces, edge_of, find_pieces
-from .autograd_function import MOST_LAYOUTS, Compiled, GradientLayout, autograd_is_watched, check_twice
+from .autograd_function import Compiled, DifferentiableGraph, GradientLayout, check_twice
 from .eager_double_backward import apart, needs_gradient, run_again
 from .rebuild_aliased_gradients import Shown
-from .symbolic_size_program import SymbolicProgram
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,28 +57,20 @@ class OutputLayout:
     """The positions of those that require no gradients."""
 
 
-class DifferentiableInPieces:
-    takes_gradients = True
-
-    def __init__(
-        self,
-        forward: Callable,
-        backwards: Sequence[Callable],
-        pieces: Sequence[PieceLayout],
-        outputs: OutputLayout,
-        eager: Callable,
-    ):
-        """Backwards and pieces come from outputs to inputs."""
-        self.forward, self.backwards, self.pieces, self.outputs, self.eager = forward, backwards, pieces, outputs, eager
+class DifferentiableInPieces(DifferentiableGraph):
+    """Several nodes of autograd. Its `layouts` are the pieces, from outputs to inputs, and the outputs."""
 
     @property
-    def source(self) -> str:
-        backwards = "".join(f"\n# backward {k}\n{x.source}" for k, x in enumerate(self.backwards))  # type: ignore
-        return f"# forward\n{self.forward.source}{backwards}"  # type: ignore[attr-defined]
+    def pieces(self) -> Sequence[PieceLayout]:
+        return self.layouts[0]
 
     @property
     def layouts_of_nodes(self) -> Sequence[GradientLayout]:
         return [piece.layout for piece in self.pieces]
+
+    @property
+    def outputs(self) -> OutputLayout:
+        return self.layouts[1]
 
     @property
     def computed(self) -> int:
@@ -104,23 +94,8 @@ class DifferentiableInPieces:
             for piece in self.pieces
         ]
 
-    def __call__(self, *inputs: Any) -> tuple:
-        if autograd_is_watched():
-            # Checkpointing counts the saved tensors, and its first run was eager.
-            return tuple(self.eager(*inputs))
-        return self.called(inputs, self.forward, self.backwards)
-
-    def called(self, inputs: tuple, forward: Callable, backwards: Sequence[Callable]) -> tuple:
-        return self.differentiated(inputs, self.pieces, self.outputs, forward, backwards)
-
-    def differentiated(
-        self,
-        inputs: tuple,
-        pieces: Sequence[PieceLayout],
-        outputs: OutputLayout,
-        forward: Callable,
-        backwards: Sequence[Callable],
-    ) -> tuple:
+    def differentiated(self, inputs: tuple, forward: Callable, backwards: Sequence[Callable], *layouts: Any) -> tuple:
+        pieces, outputs = layouts
         call = CallInPieces(self, inputs, outputs)
         if pieces[0].layout.draws:
             call.drawn = torch.get_rng_state()
@@ -133,41 +108,6 @@ class DifferentiableInPieces:
         finally:
             torch._C._set_grad_enabled(is_on)
         return call.returned(made)
-
-
-class SymbolicDifferentiableInPieces(DifferentiableInPieces):
-    """The same for programs with symbolic sizes: the layouts depend on the sizes."""
-
-    def __init__(
-        self,
-        forward: SymbolicProgram,
-        backwards: Sequence[SymbolicProgram],
-        layouts_at: Callable[[tuple[int, ...]], tuple[Sequence[PieceLayout], OutputLayout]],
-        eager: Callable,
-        otherwise: Callable,
-    ):
-        super().__init__(forward, backwards, *layouts_at(forward.points[0]), eager)
-        self.layouts_at, self.otherwise = layouts_at, otherwise
-        self.layouts: dict[tuple[int, ...], tuple[Sequence[PieceLayout], OutputLayout]] = {}
-
-    def __call__(self, *inputs: Any) -> tuple:
-        if autograd_is_watched():
-            return tuple(self.eager(*inputs))
-        forward: Any = self.forward
-        point = forward.point_of(inputs)
-        layouts = self.layouts.get(point)
-        if layouts is None:
-            if not forward.is_right_for(point):
-                return tuple(self.otherwise(*inputs))
-            if len(self.layouts) > MOST_LAYOUTS:
-                self.layouts.clear()
-            layouts = self.layouts[point] = self.layouts_at(point)
-        return self.differentiated(
-            inputs,
-            *layouts,
-            functools.partial(forward.at, point),
-            [functools.partial(backward.at, point) for backward in self.backwards],  # type: ignore[attr-defined]
-        )
 
 
 class CallInPieces:
