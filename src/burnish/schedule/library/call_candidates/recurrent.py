@@ -136,16 +136,8 @@ def recurrence_of(spec: RecurrentSpec, shape: Shape, threads: int) -> Recurrence
     for rows in split_evenly(batch, -(-batch // min(batch, -(-threads // directions)))):
         chunks.append(tuple(places_of_row(rows, first * size, first * to_next, size, to_next, shape.half)))
         first += rows
-    hidden = Product(
-        outputs,
-        size,
-        (Sum(size, to_next, runs_of([0], size)),),
-        tuple(chunks),
-        has_bias=False,
-        has_residual=True,
-        epilogue=None,
-        shape=shape,
-    )
+    sums = (Sum(size, to_next, runs_of([0], size)),)
+    hidden = Product(outputs, size, sums, tuple(chunks), shape, has_residual=True)
     return Recurrence(spec, hidden)
 
 

@@ -192,31 +192,13 @@ def attention_of(spec: AttentionSpec, output: TensorType, shape: Shape, threads:
                 sums[block.keys],
             )
         )
-    scores = Product(
-        row,
-        depth,
-        (Sum(q_step, row, runs_of([0], depth, dtype)),),
-        (tuple(to_scores),),
-        False,
-        False,
-        None,
-        shape,
-        dtype=dtype,
-    )
+    score_sums = (Sum(q_step, row, runs_of([0], depth, dtype)),)
+    scores = Product(row, depth, score_sums, (tuple(to_scores),), shape, dtype=dtype)
 
     def in_pairs(count: int) -> int:
         return count + count % 2 if is_half else count
 
-    values = Product(
-        columns,
-        in_pairs(keys),
-        tuple(Sum(weights_row, out_step, runs_of([0], in_pairs(seen), dtype)) for seen in sums),
-        (tuple(to_out),),
-        False,
-        False,
-        None,
-        shape,
-        dtype=dtype,
-    )
+    value_sums = tuple(Sum(weights_row, out_step, runs_of([0], in_pairs(seen), dtype)) for seen in sums)
+    values = Product(columns, in_pairs(keys), value_sums, (tuple(to_out),), shape, dtype=dtype)
     splits = min(-(-FEW_TASKS // (batch * heads)), len(blocks))
     return Attention(spec, output, tuple(blocks), scores, values, splits, min(threads, batch * heads * splits))

@@ -37,17 +37,14 @@ def depthwise_product(spec: ConvSpec, epilogue: Scalar | None, shape: Shape) -> 
                 places += _places(spec, image, y_range, x_range, y_window, x_window, sums, shape)
     # Neighbours in the image are adjacent in the table: what they read is in a cache.
     places.sort(key=lambda place: place.out[0])
+    read, weight = channels * spec.stride[0] * spec.stride[1], spec.weight.numel
     return Product(
         channels,
         spec.weight.shape[2] * spec.weight.shape[3],
         tuple(sums),
-        in_chunks(
-            places, channels * spec.stride[0] * spec.stride[1], channels, spec.weight.numel, item=spec.x.dtype.itemsize
-        ),
-        spec.bias is not None,
-        spec.residual is not None,
-        epilogue,
+        in_chunks(places, read, channels, weight, item=spec.x.dtype.itemsize),
         shape,
+        *(spec.bias is not None, spec.residual is not None, epilogue),
         is_depthwise=True,
         dtype=NAMES[spec.x.dtype],
         result=NAMES[spec.x.dtype],

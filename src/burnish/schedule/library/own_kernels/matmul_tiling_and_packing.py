@@ -109,10 +109,10 @@ class Product:
     """Rows of a panel of weights."""
     sums: tuple[Sum, ...]
     chunks: tuple[tuple[TablePlace, ...], ...]
-    has_bias: bool
-    has_residual: bool
-    epilogue: Scalar | None
     shape: Shape
+    has_bias: bool = False
+    has_residual: bool = False
+    epilogue: Scalar | None = None
     is_depthwise: bool = False
     dtype: str = "f32"
     """Of x and of the weights, see `Tile`. Offsets count its numbers, also where those are multiplied in pairs."""
@@ -149,17 +149,8 @@ class Product:
         vectors = self.last_vectors if is_last else self.shape.vectors
         is_masked = is_last and self.outputs % self.shape.lanes != 0
         is_blocked = self.depth > self.longest_run and not self.is_depthwise
-        return Tile(
-            halves,
-            vectors,
-            is_masked,
-            self.is_depthwise,
-            is_blocked,
-            self.has_residual,
-            self.epilogue,
-            self.dtype,
-            self.result,
-        )
+        work = (self.has_residual, self.epilogue, self.dtype, self.result)
+        return Tile(halves, vectors, is_masked, self.is_depthwise, is_blocked, *work)
 
 
 @dataclass(frozen=True, slots=True)

@@ -109,20 +109,10 @@ def linear_products(spec: LinearSpec, epilogue: Scalar | None) -> list[Product]:
     for number, part in enumerate(parts):
         is_first, is_last = number == 0, number == len(parts) - 1
         chunks = matmul_tiling_and_packing.in_chunks(places, part, outputs, part * outputs, shape.chunk, item)
-        made.append(
-            Product(
-                outputs,
-                part,
-                (Sum(step, outputs, runs_of([0], part, dtype)),),
-                chunks,
-                is_first and spec.bias is not None,
-                not is_first or spec.residual is not None,
-                epilogue if is_last else None,
-                shape,
-                dtype=dtype,
-                result=dtype,
-            )
-        )
+        has_residual = not is_first or spec.residual is not None
+        added = (is_first and spec.bias is not None, has_residual, epilogue if is_last else None)
+        sums = (Sum(step, outputs, runs_of([0], part, dtype)),)
+        made.append(Product(outputs, part, sums, chunks, shape, *added, dtype=dtype, result=dtype))
     return made
 
 
@@ -159,7 +149,7 @@ def own_batched(spec: MatmulSpec) -> Candidate | None:
     count, rows, depth = spec.a.shape
     columns, step = spec.b.shape[2], spec.a.stride[1]
     places = tuple(places_of_row(rows, 0, 0, step, columns, shape.half))
-    product = Product(columns, depth, (Sum(step, columns, runs_of([0], depth)),), (places,), False, False, None, shape)
+    product = Product(columns, depth, (Sum(step, columns, runs_of([0], depth)),), (places,), shape)
     batched = matmul_tiling_and_packing.Batched(product, count, rows * columns, spec.a.stride[0], *spec.b.stride)
     output = TensorType.contiguous(spec.output_shape, spec.a.dtype, spec.a.device)
     return from_steps("own", spec, ("a", "b"), output, lambda: [matmul_tiling_and_packing.maker().batched(batched)])
@@ -278,18 +268,8 @@ def convolution_product(spec: ConvSpec, epilogue: Scalar | None) -> Product:
     chunks = matmul_tiling_and_packing.in_chunks(
         places, reads, outputs, depth * outputs, shape.chunk, matmul_tiling_and_packing.ITEM[dtype]
     )
-    return Product(
-        outputs,
-        depth,
-        (Sum(step, outputs, runs),),
-        chunks,
-        spec.bias is not None,
-        spec.residual is not None,
-        epilogue,
-        shape,
-        dtype=dtype,
-        result=dtype,
-    )
+    added = (spec.bias is not None, spec.residual is not None, epilogue)
+    return Product(outputs, depth, (Sum(step, outputs, runs),), chunks, shape, *added, dtype=dtype, result=dtype)
 
 
 def _runs(spec: ConvSpec, line: int, channels: int) -> tuple[list[int], int]:
