@@ -22,7 +22,7 @@ from ....runtime.program.native_kernels import NativeFunction, NativeKernel
 from ....schedule.library.own_kernels.attention_tiling import Attention
 from ....schedule.library.own_kernels.matmul_tiling_and_packing import Step
 from ..compile_to_machine_code import compile_function
-from ..scalar_operations import Operations, evaluate
+from ..scalar_operations import evaluate
 from ..target_cpu import Host, host
 from .function_printer import words
 from .gemm_microkernel import RUN_WORDS
@@ -295,7 +295,7 @@ class AttentionPrinter(TiledPrinter):
         self.do(f"call void @{function}({self.half} {value}, ptr {pointer}, {self.mask_type} {mask})")
 
     def widened(self, half: str) -> str:
-        return Operations(self.code, self.code.here, self.lanes).cast(half, "bf16", "f32")
+        return self.operations.cast(half, "bf16", "f32")
 
     def rounded_half(self, value: str) -> str:
         """By the processor's instruction, which takes denormal numbers for 0: an exponential that small is nothing."""
@@ -364,9 +364,7 @@ class AttentionPrinter(TiledPrinter):
                 result = self.load(self.at(source, self.mul(c, 4)), inside)
                 result = self.put(f"fmul {self.vector} {result}, {inverse}")
                 if self.is_half:
-                    self.store_half(
-                        Operations(self.code, self.code.here, self.lanes).cast(result, "f32", "bf16"), to, inside
-                    )
+                    self.store_half(self.operations.cast(result, "f32", "bf16"), to, inside)
                 else:
                     self.store(result, to, inside)
 
@@ -401,7 +399,7 @@ class AttentionPrinter(TiledPrinter):
                 )
 
             def larger(j: str, carried: list[str]) -> list[str]:
-                return [Operations(self.code, self.code.here, self.lanes).apply("max", "f32", [score(j), carried[0]])]
+                return [self.operations.apply("max", "f32", [score(j), carried[0]])]
 
             (most,) = self.code.loop("0", "%seen", self.lanes, [(self.vector, lowest)], larger, may_be_empty=True)
             greatest = self.call("float", f"llvm.vector.reduce.fmaximum.v{self.lanes}f32", (self.vector, most))
@@ -410,7 +408,7 @@ class AttentionPrinter(TiledPrinter):
 
             def exponential(j: str, carried: list[str]) -> list[str]:
                 far = self.put(f"fsub {self.vector} {score(j)}, {shift}")
-                operations = Operations(self.code, self.code.here, self.lanes)
+                operations = self.operations
                 value = evaluate(operations, EXP, self.put(f"fmul {self.vector} {far}, {rest}"))
                 if self.is_half:
                     # Its place has been read: the scores are twice as wide. Their sum is that of what is multiplied.

@@ -27,18 +27,15 @@ PLAN = """
 
 class BatchedPrinter(TiledPrinter):
     def module(self) -> str:
-        return self.text([self.print_parallel_entry("batched", TABLE, PLAN), self.work()])
+        return self.text(
+            [self.print_parallel_entry("batched", TABLE, PLAN), self.work_of_range(self.task, self.prepare)]
+        )
 
-    def work(self) -> str:
-        def body() -> None:
-            self.load_table(self.pointer("%shared", 1), TABLE, PLAN)
-            self.packed = self.put(f"alloca i8, i64 {self.words['packed_bytes']}, align 64")
-            numbers = ", ".join(f"i64 {n}" for n in range(self.lanes))
-            step = self.splat(self.words["b_column"], "i64")
-            self.apart = self.put(f"mul <{self.lanes} x i64> <{numbers}>, {step}")
-            self.loop("%end", 1, self.task, "%begin")
-
-        return self.function("void @work(i64 %begin, i64 %end, ptr %shared)", body)
+    def prepare(self) -> None:
+        self.packed = self.put(f"alloca i8, i64 {self.words['packed_bytes']}, align 64")
+        numbers = ", ".join(f"i64 {n}" for n in range(self.lanes))
+        step = self.splat(self.words["b_column"], "i64")
+        self.apart = self.put(f"mul <{self.lanes} x i64> <{numbers}>, {step}")
 
     def task(self, task: str) -> None:
         a, b, out = (self.at(self.pointers[n], self.mul(task, self.words[f"{n}_batch"])) for n in ("a", "b", "out"))

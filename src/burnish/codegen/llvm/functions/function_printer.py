@@ -12,10 +12,11 @@ Sizes, strides and steps are words of a table; vectors are as wide as the machin
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from ....runtime.program.native_kernels import NativeFunction, Words
 from ..loop_invariant_scopes import Code
+from ..scalar_operations import Operations
 from ..target_cpu import Host
 
 
@@ -50,6 +51,7 @@ class FunctionPrinter:
     def print_parallel_entry(self, name: str, table: Sequence[str], plan: Sequence[str]) -> str:
         """The exported function: torch's threads share `tasks`, a word of the plan, each at least `grain`. It calls
         `work` with a pointer to a counter that starts at 0, followed by the table."""
+        self.tables = table, plan
 
         def body() -> None:
             words = self.pointer("%table", table.index("plan"))
@@ -90,9 +92,21 @@ class FunctionPrinter:
         return self.function("void @work(i64 %begin, i64 %end, ptr %shared)", body, "br label %next")
 
     claimed_ahead = ""
+    tables: tuple[Sequence[str], Sequence[str]] = ((), ())
+    """The names of the pointers, and of the words of the plan."""
 
     def claimed(self) -> str:
         return self.put("atomicrmw add ptr %shared, i64 1 monotonic")
+
+    def work_of_range(self, task: Callable[[str], None], prepare: Callable[[], None] = lambda: None) -> str:
+        """The function of a thread that is given a range of tasks."""
+
+        def body() -> None:
+            self.load_table(self.pointer("%shared", 1), *self.tables)
+            prepare()
+            self.loop("%end", 1, task, "%begin")
+
+        return self.function("void @work(i64 %begin, i64 %end, ptr %shared)", body)
 
     def load_table(self, table: str, pointers: Sequence[str], plan: Sequence[str]) -> None:
         self.pointers = {name: self.pointer(table, number) for number, name in enumerate(pointers)}
@@ -119,6 +133,11 @@ class FunctionPrinter:
     def call(self, result: str, function: str, *args: tuple[str, str], flags: str = "") -> str:
         """Calls a function from outside, such as an intrinsic. `args` are pairs of type and operand."""
         return self.code.call(self.code.here, result, function, *args, flags=flags)
+
+    @property
+    def operations(self) -> Operations:
+        """Operations on vectors, printed here."""
+        return Operations(self.code, self.code.here, self.lanes)
 
     def add(self, a: str, b: str | int) -> str:
         return self.put(f"add i64 {a}, {b}")
@@ -171,6 +190,20 @@ class FunctionPrinter:
             return []
 
         self.code.loop(start, stop, step, [], turn, may_be_empty=True)
+
+    def when(self, condition: str, values: Iterable[tuple[str, str]], body: Callable[[], list[str]]) -> list[str]:
+        """The values, by type, or where the condition holds those that `body` returns."""
+        here, number = self.code.here, self.code.name()[1:]
+        before = here.label
+        self.do(f"br i1 {condition}, label %then.{number}, label %after.{number}")
+        here.begin(f"then.{number}")
+        made, last = body(), here.label
+        self.do(f"br label %after.{number}")
+        here.begin(f"after.{number}")
+        return [
+            self.put(f"phi {type} [{old}, %{before}], [{new}, %{last}]")
+            for (type, old), new in zip(values, made, strict=True)
+        ]
 
     def splat(self, one: str, type: str = "float") -> str:
         whole = f"<{self.lanes} x {type}>"

@@ -11,45 +11,26 @@ from ....concurrency.compute_once import once
 from ....runtime.program.native_kernels import NativeKernel, bind
 from ..compile_to_machine_code import object_code
 from ..target_cpu import host
+from .function_printer import FunctionPrinter
 
-TEXT = """
-target triple = "{triple}"
 
-define void @sampler(ptr %table) {{
-entry:
-  %addresses = load ptr, ptr %table
-  %slot1 = getelementptr ptr, ptr %table, i64 1
-  %words = load ptr, ptr %slot1
-  %slot2 = getelementptr ptr, ptr %table, i64 2
-  %where2 = load ptr, ptr %slot2
-  %count = load i64, ptr %where2
-  %slot3 = getelementptr ptr, ptr %table, i64 3
-  %answer = load ptr, ptr %slot3
-  %some = icmp sgt i64 %count, 0
-  br i1 %some, label %head, label %exit
-head:
-  %k = phi i64 [0, %entry], [%next, %head]
-  %sum = phi i32 [0, %entry], [%or, %head]
-  %place = getelementptr i64, ptr %addresses, i64 %k
-  %address = load i64, ptr %place
-  %pointer = inttoptr i64 %address to ptr
-  %now = load i32, ptr %pointer
-  %wanted = getelementptr i32, ptr %words, i64 %k
-  %before = load i32, ptr %wanted
-  %differs = xor i32 %now, %before
-  %or = or i32 %sum, %differs
-  %next = add i64 %k, 1
-  %again = icmp slt i64 %next, %count
-  br i1 %again, label %head, label %exit
-exit:
-  %total = phi i32 [0, %entry], [%or, %head]
-  store i32 %total, ptr %answer
-  ret void
-}}
-"""
+class ComparePrinter(FunctionPrinter):
+    def module(self) -> str:
+        return self.text([self.exported("sampler", self.compare)])
+
+    def compare(self) -> None:
+        addresses, expected, count, answer = (self.pointer("%table", number) for number in range(4))
+
+        def word(k: str, different: list[str]) -> list[str]:
+            now = self.put(f"load i32, ptr {self.pointer(addresses, k)}")
+            before = self.put(f"load i32, ptr {self.at(expected, self.mul(k, 4))}")
+            return [self.put(f"or i32 {different[0]}, {self.put(f'xor i32 {now}, {before}')}")]
+
+        (found,) = self.code.loop("0", self.word(count, 0), 1, [("i32", "0")], word, may_be_empty=True)
+        self.do(f"store i32 {found}, ptr {answer}")
 
 
 @once
 def memory_comparer() -> NativeKernel:
-    code = object_code(TEXT.format(triple=host().triple), host())
+    code = object_code(ComparePrinter(host()).module(), host())
     return bind("sampler", code, "sampler", {}, buffers=4, cycles=10_000)

@@ -28,14 +28,7 @@ PLAN = """
 
 class PadPrinter(FunctionPrinter):
     def module(self) -> str:
-        return self.text([self.print_parallel_entry("pad", TABLE, PLAN), self.work()])
-
-    def work(self) -> str:
-        def body() -> None:
-            self.load_table(self.pointer("%shared", 1), TABLE, PLAN)
-            self.loop("%end", 1, self.line, "%begin")
-
-        return self.function("void @work(i64 %begin, i64 %end, ptr %shared)", body)
+        return self.text([self.print_parallel_entry("pad", TABLE, PLAN), self.work_of_range(self.line)])
 
     def line(self, line: str) -> None:
         plan, here = self.words, self.code.here

@@ -18,7 +18,7 @@ from ....runtime.program.native_kernels import NativeFunction, NativeKernel
 from ....schedule.library.call_candidates.recurrent import Recurrence
 from ....schedule.library.own_kernels.matmul_tiling_and_packing import Step
 from ..compile_to_machine_code import compile_function
-from ..scalar_operations import Operations, evaluate
+from ..scalar_operations import evaluate
 from ..target_cpu import host
 from .function_printer import words
 from .matmul import OPERATIONS_PER_CYCLE, SERIAL, TiledPrinter, product_tables, zeros
@@ -101,14 +101,8 @@ def _function() -> NativeFunction:
 
 class RecurrentPrinter(TiledPrinter):
     def module(self) -> str:
-        return self.text([self.print_parallel_entry("recurrent", TABLE, PLAN), self.work(), self.copy(), self.cell()])
-
-    def work(self) -> str:
-        def body() -> None:
-            self.load_table(self.pointer("%shared", 1), TABLE, PLAN)
-            self.loop("%end", 1, self.task, "%begin")
-
-        return self.function("void @work(i64 %begin, i64 %end, ptr %shared)", body)
+        entry = self.print_parallel_entry("recurrent", TABLE, PLAN)
+        return self.text([entry, self.work_of_range(self.task), self.copy(), self.cell()])
 
     def task(self, task: str) -> None:
         plan, given = self.words, self.pointers
@@ -195,7 +189,7 @@ class RecurrentPrinter(TiledPrinter):
                     self.load(self.at(self.at("%gates", self.mul("%gate", number)), far), inside)
                     for number in range(GATES)
                 ]
-                operations = Operations(self.code, self.code.here, self.lanes)
+                operations = self.operations
                 cell = self.load(self.at("%cell", far), inside)
                 for state, to in zip(lstm(), (("%hidden", "%out"), ("%cell",)), strict=True):
                     value = evaluate(operations, state, *gates, cell)

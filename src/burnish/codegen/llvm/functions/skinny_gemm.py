@@ -22,8 +22,6 @@ from ....schedule.library.own_kernels.matmul_tiling_and_packing import Step
 from ....schedule.library.own_kernels.skinny_gemm import SkinnyGemm
 from ....tensors.dtypes import NAMES
 from ..compile_to_machine_code import compile_function
-from ..llvm_types import register
-from ..scalar_operations import Operations
 from ..target_cpu import Host, host
 from .function_printer import words
 from .matmul import SERIAL
@@ -123,6 +121,7 @@ class SkinnyGemmPrinter(SkinnyGemmCode):
         self.sums = self.put(f"alloca [{self.form.rows * MOST_TASK_ROWS} x float], align 64")
         self.totals = self.put(f"alloca [{len(self.places)} x {self.vector}], align 64")
         self.rest_of_weight, self.rest_of_x = (self.put("alloca [64 x i8], align 64") for _ in range(2))
+        self.room = self.rest_of_x
         self.load_table(self.pointer("%shared", 1), TABLE, PLAN)
         return self.words["tasks"]
 
@@ -131,12 +130,12 @@ class SkinnyGemmPrinter(SkinnyGemmCode):
         self.count = self.least(self.sub(self.words["outputs"], self.first), self.words["task_rows"])
         self.last = self.sub(self.count, 1)
         self.weight = self.at(self.pointers["weight"], self.mul(self.first, self.words["weight_step"]))
-        self.code.loop("0", self.count, self.blocking.group, [], self.group)
-        self.code.loop("0", self.count, self.lanes, [], self.finish)
+        self.loop(self.count, self.blocking.group, self.group)
+        self.loop(self.count, self.lanes, self.finish)
 
     # ---- the sums of a few rows of the weight
 
-    def group(self, row: str, _: list[str]) -> list[str]:
+    def group(self, row: str) -> None:
         rows = []
         for r in range(self.blocking.group):
             # The last group may have fewer rows: then its last one is computed again.
@@ -150,7 +149,7 @@ class SkinnyGemmPrinter(SkinnyGemmCode):
         whole = self.mul(steps, self.loads)
         block = LONGEST_CHAIN * self.loads
 
-        def add_block(start: str, _: list[str]) -> list[str]:
+        def add_block(start: str) -> None:
             end = self.least(self.add(start, block), whole)
             chains = self.blocking.chains
             zeros = [(self.vector, "zeroinitializer")] * (len(self.places) * chains)
@@ -161,9 +160,8 @@ class SkinnyGemmPrinter(SkinnyGemmCode):
                     pairs = zip(parts[::2], parts[1::2], strict=True)
                     parts = [self.put(f"fadd {self.vector} {a}, {b}") for a, b in pairs]
                 self.add_to(self.total(place), parts[0])
-            return []
 
-        self.code.loop("0", whole, block, [], add_block, may_be_empty=True)
+        self.loop(whole, block, add_block)
 
         def one_load(k: str, sums: list[str]) -> list[str]:
             far = self.far(k)
@@ -178,7 +176,6 @@ class SkinnyGemmPrinter(SkinnyGemmCode):
             line = self.add(self.mul(self.words["task_rows"], m), row)
             to = self.put(f"getelementptr float, ptr {self.sums}, i64 {self.add(line, r)}")
             self.do(f"store float {value}, ptr {to}, align 4")
-        return []
 
     def far(self, k: str, more: int = 0) -> str:
         return self.mul(self.add(k, more) if more else k, self.load_bytes)
@@ -201,24 +198,19 @@ class SkinnyGemmPrinter(SkinnyGemmCode):
 
     def with_rest(self, rows: list[str], xs: list[str], sums: list[str]) -> list[str]:
         """The sums with the numbers behind the last whole load, if there are any."""
-        scope = self.code.here
-        name, before = self.code.name()[1:], scope.label
         some = self.put(f"icmp ne i64 {self.words['rest']}, 0")
-        self.do(f"br i1 {some}, label %some.{name}, label %all.{name}")
-        scope.begin(f"some.{name}")
-        far = self.far(self.words["full"])
-        made = self.multiplied(
-            sums,
-            1,
-            lambda r: self.partly(self.at(rows[r], far), self.rest_of_weight),
-            lambda m: self.partly(self.at(xs[m], far), self.rest_of_x),
-        )
-        self.do(f"br label %all.{name}")
-        scope.begin(f"all.{name}")
-        return [
-            self.put(f"phi {self.vector} [{old}, %{before}], [{new}, %some.{name}]")
-            for old, new in zip(sums, made, strict=True)
-        ]
+        far = self.words["full"]
+
+        def with_rest() -> list[str]:
+            at = self.far(far)
+            return self.multiplied(
+                sums,
+                1,
+                lambda r: self.partly(self.at(rows[r], at), self.rest_of_weight),
+                lambda m: self.partly(self.at(xs[m], at), self.rest_of_x),
+            )
+
+        return self.when(some, [(self.vector, old) for old in sums], with_rest)
 
     def partly(self, pointer: str, room: str) -> str:
         """The last numbers of a row, and zeros."""
@@ -238,27 +230,3 @@ class SkinnyGemmPrinter(SkinnyGemmCode):
                     at = place + n % chains
                     made[at] = self.product(a, b, made[at])
         return made
-
-    # ---- the end of a task
-
-    def finish(self, column: str, _: list[str]) -> list[str]:
-        """A vector of outputs of each row of x."""
-        valid = self.least(self.sub(self.count, column), self.lanes)
-        bytes = self.mul(valid, self.item)
-        far = self.mul(self.add(self.first, column), self.item)
-        memory = f"<{self.lanes} x {register(self.form.dtype)}>"
-        to = Operations(self.code, self.code.here, self.lanes)
-        bias = None
-        if self.form.has_bias:
-            self.copy_bytes(self.rest_of_x, self.at(self.pointers["bias"], far), bytes)
-            bias = to.cast(self.put(f"load {memory}, ptr {self.rest_of_x}, align 64"), self.form.dtype, "f32")
-        for m in range(self.form.rows):
-            line = self.add(self.mul(self.words["task_rows"], m), column)
-            place = self.put(f"getelementptr float, ptr {self.sums}, i64 {line}")
-            value = self.put(f"load {self.vector}, ptr {place}, align 4")
-            if bias is not None:
-                value = self.put(f"fadd {self.vector} {value}, {bias}")
-            self.do(f"store {memory} {to.cast(value, 'f32', self.form.dtype)}, ptr {self.rest_of_weight}, align 64")
-            out = self.at(self.pointers["out"], self.add(self.mul(self.words["out_step"], m), far))
-            self.copy_bytes(out, self.rest_of_weight, bytes)
-        return []

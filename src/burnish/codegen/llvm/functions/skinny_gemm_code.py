@@ -11,8 +11,9 @@ in the same order, so no lanes move. Where the processor multiplies pairs of bf1
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
-from ..llvm_types import register, size
+from ..llvm_types import memory, register, size
 from ..target_cpu import Host
 from .function_printer import FunctionPrinter
 
@@ -43,11 +44,40 @@ def load_elements(form: Form, machine: Host) -> int:
     return machine.vector_bits // 16 if form.dtype == "bf16" else machine.vector_bits // 32
 
 
-class SkinnyGemmCode(FunctionPrinter):
-    def __init__(self, form: Form, machine: Host):
+class FewRowsPrinter(FunctionPrinter):
+    """A product of a few rows of x. `form` has their number, their dtype, and whether there is a bias."""
+
+    def __init__(self, form: Any, machine: Host):
         super().__init__(machine)
-        self.form = form
-        self.item = size(form.dtype)
+        self.form, self.item = form, size(form.dtype)
+        self.first = self.count = self.sums = self.room = ""
+        """Of a task: its first output, their number, their sums, and memory for one vector of them."""
+
+    def finish(self, column: str) -> None:
+        """The end of a task, for a vector of outputs of each row of x: adds the bias, rounds and stores."""
+        kind = memory(self.form.dtype, self.lanes)
+        valid = self.least(self.sub(self.count, column), self.lanes)
+        bytes = self.mul(valid, self.item)
+        far = self.mul(self.add(self.first, column), self.item)
+        bias = None
+        if self.form.has_bias:
+            self.copy_bytes(self.room, self.at(self.pointers["bias"], far), bytes)
+            loaded = self.put(f"load {kind}, ptr {self.room}, align 64")
+            bias = self.operations.cast(loaded, self.form.dtype, "f32")
+        for m in range(self.form.rows):
+            place = self.add(self.mul(self.words["task_rows"], m), column)
+            value = self.load(self.at(self.sums, self.mul(place, 4)))
+            if bias is not None:
+                value = self.put(f"fadd {self.vector} {value}, {bias}")
+            rounded = self.operations.cast(value, "f32", self.form.dtype)
+            self.do(f"store {kind} {rounded}, ptr {self.room}, align 64")
+            out = self.at(self.pointers["out"], self.add(self.mul(self.words["out_step"], m), far))
+            self.copy_bytes(out, self.room, bytes)
+
+
+class SkinnyGemmCode(FewRowsPrinter):
+    def __init__(self, form: Form, machine: Host):
+        super().__init__(form, machine)
         self.each = load_elements(form, machine)
         self.load_bytes = self.each * self.item
         self.pairs = multiplies_pairs(form, machine)

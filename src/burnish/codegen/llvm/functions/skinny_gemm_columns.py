@@ -71,29 +71,27 @@ class ColumnsPrinter(SkinnyGemmCode):
         self.weight = self.at(self.pointers["weight"], self.far)
         for place in range(len(self.places)):
             self.do(f"store {self.vector} zeroinitializer, ptr {self.total(place)}, align 64")
-        self.code.loop("0", self.words["depth"], LONGEST_CHAIN, [], self.block)
-        self.finish()
+        self.loop(self.words["depth"], LONGEST_CHAIN, self.block)
+        self.finish_columns()
 
-    def block(self, start: str, _: list[str]) -> list[str]:
+    def block(self, start: str) -> None:
         count = self.least(self.sub(self.words["depth"], start), LONGEST_CHAIN)
         for m in range(self.form.rows):
             row = self.at(self.pointers["x"], self.mul(self.words["x_step"], m))
-            self.code.loop("0", count, 1, [], lambda k, _, m=m, row=row: self.number(m, row, start, k))
+            self.loop(count, 1, lambda k, m=m, row=row: self.number(m, row, start, k))
         lines = self.at(self.weight, self.mul(start, self.words["weight_step"]))
         zeros = [(self.vector, "zeroinitializer")] * len(self.places)
         sums = self.code.loop("0", count, 1, zeros, lambda k, sums: self.line(lines, k, sums))
         for place, value in enumerate(sums):
             self.add_to(self.total(place), value)
-        return []
 
-    def number(self, m: int, row: str, start: str, k: str) -> list[str]:
+    def number(self, m: int, row: str, start: str, k: str) -> None:
         """One number of x as float32."""
         scalar = register(self.form.dtype)
         at = self.at(row, self.mul(self.add(start, k), self.item))
         value = self.put(f"load {scalar}, ptr {at}, align {self.item}")
         value = Operations(self.code, self.code.here, 1).cast(value, self.form.dtype, "f32")
         self.do(f"store float {value}, ptr {self.place_of(m, k)}, align 4")
-        return []
 
     def place_of(self, m: int, k: str) -> str:
         at = self.add(k, m * LONGEST_CHAIN)
@@ -113,8 +111,8 @@ class ColumnsPrinter(SkinnyGemmCode):
                 made.append(self.product(part, number, sums[len(made)]))
         return made
 
-    def finish(self) -> None:
-        to = Operations(self.code, self.code.here, self.lanes)
+    def finish_columns(self) -> None:
+        to = self.operations
         for n in range(self.form.loads):
             far = self.add(self.far, n * self.load_bytes)
             bias = self.widened(self.loaded(self.pointers["bias"], far)) if self.form.has_bias else None

@@ -22,7 +22,7 @@ from ....schedule.library.own_kernels.token_attention import TokenAttention
 from ....tensors.dtypes import NAMES
 from ..compile_to_machine_code import compile_function
 from ..llvm_types import memory, size
-from ..scalar_operations import Operations, evaluate
+from ..scalar_operations import evaluate
 from ..target_cpu import Host, host
 from .function_printer import FunctionPrinter
 from .matmul import SERIAL
@@ -100,10 +100,6 @@ class TokenAttentionPrinter(FunctionPrinter):
 
     def number(self, table: str, name: str) -> str:
         return self.word(table, len(POINTERS) + NUMBERS.index(name))
-
-    @property
-    def operations(self) -> Operations:
-        return Operations(self.code, self.code.here, self.lanes)
 
     def room(self, count: int, type: str = "float") -> str:
         return self.put(f"alloca [{count} x {type}], align 64")

@@ -14,7 +14,6 @@ from .....schedule.library.own_kernels.matmul_tiling_and_packing import Step
 from .....schedule.library.own_kernels.quantized_product import QuantizedProduct
 from ...compile_to_machine_code import compile_function
 from ...llvm_types import memory, register
-from ...scalar_operations import Operations
 from ...target_cpu import Host, host
 from ..function_printer import words
 from ..skinny_gemm import BYTES_PER_CYCLE
@@ -94,7 +93,7 @@ class DequantizedPrinter(QuantizedPrinter):
                 value = self.fma(value, scale or "splat (float 1.0)", shift)
             elif scale is not None:
                 value = self.put(f"fmul {self.vector} {value}, {scale}")
-            halves.append(Operations(self.code, self.code.here, self.lanes).cast(value, "f32", self.form.dtype))
+            halves.append(self.operations.cast(value, "f32", self.form.dtype))
         half = f"<{self.lanes} x {register(self.form.dtype)}>"
         places = range(self.unit)
         if self.form.bits == 4:

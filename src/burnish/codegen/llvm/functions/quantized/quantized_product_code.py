@@ -26,9 +26,10 @@ from ...compile_to_machine_code import compile_function
 from ...llvm_types import memory, size
 from ...scalar_operations import Operations
 from ...target_cpu import Host, host
-from ..function_printer import FunctionPrinter, words
+from ..function_printer import words
 from ..matmul import SERIAL
 from ..skinny_gemm import AHEAD_BYTES, BYTES_PER_CYCLE, MOST_TASK_ROWS, TASK_BYTES
+from ..skinny_gemm_code import FewRowsPrinter
 
 BLOCK_UNITS = 8
 """Units that are added up in one lane before the sum is added to the row's, where the row has one scale."""
@@ -134,10 +135,9 @@ def print_quantized(form: Form, machine: Host) -> str:
     return QuantizedPrinter(form, machine).module()
 
 
-class QuantizedPrinter(FunctionPrinter):
+class QuantizedPrinter(FewRowsPrinter):
     def __init__(self, form: Form, machine: Host):
-        super().__init__(machine)
-        self.form, self.item = form, size(form.dtype)
+        super().__init__(form, machine)
         self.unit = 2 * self.lanes
         self.unit_bytes = self.unit * form.bits // 8
         self.block_units = form.group // self.unit if form.group else BLOCK_UNITS
@@ -234,7 +234,7 @@ class QuantizedPrinter(FunctionPrinter):
 
     def prepare(self) -> str:
         self.sums = self.put(f"alloca [{self.form.rows * MOST_TASK_ROWS + 1} x float], align 64")
-        self.last = self.put("alloca [128 x i8], align 64")
+        self.last = self.room = self.put("alloca [128 x i8], align 64")
         self.load_table(self.pointer("%shared", 1), TABLE, PLAN)
         room = self.pointer("%shared", 2)
         self.rooms = [self.at(room, self.mul(self.words["room_step"], m)) for m in range(self.form.rows)]
@@ -417,29 +417,7 @@ class QuantizedPrinter(FunctionPrinter):
             return "splat (float 1.0)"
         at = self.at(base, self.mul(index, size(dtype)))
         value = self.put(f"load {memory(dtype, self.lanes)}, ptr {at}, align {size(dtype)}")
-        return Operations(self.code, self.code.here, self.lanes).cast(value, dtype, "f32")
+        return self.operations.cast(value, dtype, "f32")
 
     def scalar_fma(self, a: str, b: str, value: str) -> str:
         return self.call("float", "llvm.fma.f32", ("float", a), ("float", b), ("float", value))
-
-    # ---- the end of a task
-
-    def finish(self, column: str) -> None:
-        """A vector of outputs of each row of x."""
-        kind = memory(self.form.dtype, self.lanes)
-        valid = self.least(self.sub(self.count, column), self.lanes)
-        bytes = self.mul(valid, self.item)
-        far = self.mul(self.add(self.first, column), self.item)
-        to = Operations(self.code, self.code.here, self.lanes)
-        bias = None
-        if self.form.has_bias:
-            self.copy_bytes(self.last, self.at(self.pointers["bias"], far), bytes)
-            bias = to.cast(self.put(f"load {kind}, ptr {self.last}, align 64"), self.form.dtype, "f32")
-        for m in range(self.form.rows):
-            place = self.add(self.mul(self.words["task_rows"], m), column)
-            value = self.load(self.at(self.sums, self.mul(place, 4)))
-            if bias is not None:
-                value = self.put(f"fadd {self.vector} {value}, {bias}")
-            self.do(f"store {kind} {to.cast(value, 'f32', self.form.dtype)}, ptr {self.last}, align 64")
-            out = self.at(self.pointers["out"], self.add(self.mul(self.words["out_step"], m), far))
-            self.copy_bytes(out, self.last, bytes)
