@@ -362,7 +362,7 @@ class LoopPrinter:
             to = Operations(self.code, self.code.here, slot.width)
             value = self.values.wide(reduction.value, copy)
             value = to.cast(value, reduction.value.dtype, reductions.accumulated(reduction))
-            position = self._position(copy) if reductions.is_positional(reduction) else None
+            position = self._position(copy) if reduction.is_positional else None
             new = reductions.take(to, reduction, a, value, position, self._is_ordered())
             if mask is not None:
                 types = reductions.types(reduction, slot.width)

@@ -8,10 +8,8 @@ An accumulator is a list of operands: one, or two for argmax and argmin (the bes
 
 from __future__ import annotations
 
-import math
-
 from ...schedule.loops.loop_ir import Reduction
-from ...tensors.dtypes import BITS, FLOATS, UNSIGNED, WIDE
+from ...tensors.dtypes import FLOATS, WIDE
 from .llvm_types import literal, register, vector
 from .scalar_operations import Operations
 
@@ -26,16 +24,7 @@ def accumulated(reduction: Reduction) -> str:
 
 def types(reduction: Reduction, width: int) -> list[str]:
     value = register(accumulated(reduction), width)
-    return [value, vector("i64", width)] if is_positional(reduction) else [value]
-
-
-def operation(reduction: Reduction) -> str:
-    """The operation applied to each value, whether the reduction is running or not."""
-    return reduction.op.removeprefix("running_")
-
-
-def is_positional(reduction: Reduction) -> bool:
-    return operation(reduction) in ("argmax", "argmin")
+    return [value, vector("i64", width)] if reduction.is_positional else [value]
 
 
 def is_cascaded(reduction: Reduction) -> bool:
@@ -44,33 +33,8 @@ def is_cascaded(reduction: Reduction) -> bool:
 
 
 def identity(reduction: Reduction, width: int) -> Accumulator:
-    dtype = accumulated(reduction)
-    value: bool | int | float
-    match operation(reduction):
-        case "sum" | "any":
-            value = 0
-        case "prod" | "all":
-            value = 1
-        case "max" | "argmax":
-            value = least(dtype)
-        case _:
-            value = greatest(dtype)
-    start = [literal(value, dtype, width)]
-    return [*start, literal(0, "i64", width)] if is_positional(reduction) else start
-
-
-def least(dtype: str) -> bool | int | float:
-    if dtype in FLOATS:
-        return -math.inf
-    return 0 if dtype in UNSIGNED or dtype == "b8" else -(1 << (BITS[dtype] - 1))
-
-
-def greatest(dtype: str) -> bool | int | float:
-    if dtype in FLOATS:
-        return math.inf
-    if dtype == "b8":
-        return True
-    return (1 << (BITS[dtype] - (dtype not in UNSIGNED))) - 1
+    start = [literal(reduction.identity, accumulated(reduction), width)]
+    return [*start, literal(0, "i64", width)] if reduction.is_positional else start
 
 
 def take(
@@ -87,7 +51,7 @@ def take(
 
 def join(to: Operations, reduction: Reduction, a: Accumulator, b: Accumulator) -> Accumulator:
     dtype = accumulated(reduction)
-    match operation(reduction):
+    match reduction.operation:
         case "sum":
             return [to.apply("add", dtype, [a[0], b[0]])]
         case "prod":
@@ -97,7 +61,7 @@ def join(to: Operations, reduction: Reduction, a: Accumulator, b: Accumulator) -
         case "all":
             return [to.apply("and", "b8", [a[0], b[0]])]
         case "max" | "min":
-            return [to.apply(operation(reduction), dtype, [a[0], b[0]])]
+            return [to.apply(reduction.operation, dtype, [a[0], b[0]])]
     better = _is_better(to, reduction, b[0], a[0])
     equal = to.compare("eq", dtype, a[0], b[0])
     if dtype in FLOATS:
@@ -110,7 +74,7 @@ def join(to: Operations, reduction: Reduction, a: Accumulator, b: Accumulator) -
 
 def _is_better(to: Operations, reduction: Reduction, x: str, than: str) -> str:
     dtype = accumulated(reduction)
-    comparison = "gt" if operation(reduction) == "argmax" else "lt"
+    comparison = "gt" if reduction.operation == "argmax" else "lt"
     if reduction.is_running:
         # The last of equal values wins, and the last NaN.
         better = to.compare({"gt": "ge", "lt": "le"}[comparison], dtype, x, than)
@@ -148,6 +112,6 @@ def join_lanes(to: Operations, reduction: Reduction, a: Accumulator) -> Accumula
 
 def finish(to: Operations, reduction: Reduction, a: Accumulator) -> str:
     """The result, in the dtype of the reduction."""
-    if is_positional(reduction):
+    if reduction.is_positional:
         return a[1]
     return to.cast(a[0], accumulated(reduction), reduction.dtype)

@@ -27,7 +27,7 @@ from .analysis.find_approximable_results import ROUGH, approximate_results
 from .analysis.narrow_indices import is_narrow_comparison, narrow_indices
 from .analysis.online_softmax import online_sums
 from .print_math_expansions import operation_text
-from .reduction_accumulators import accumulated, combine, is_positional, position_dtype, starts
+from .reduction_accumulators import accumulated, combine, position_dtype, starts
 from .runtime_sizes import Size, is_multiple, reach
 from .scalar_operations import Operations, operand
 from .tiling import Tile, variables_of
@@ -272,7 +272,7 @@ class LoopPrinter:
         value = self.at_value(reduction.value)
         source, wide = reduction.value.dtype, accumulated(reduction)
         found = [operand(Operations(self.emit_one).cast(value, source, wide))]
-        if is_positional(reduction):
+        if reduction.is_positional:
             counted = TYPES[position_dtype(self.box)]
             terms = [
                 f"i{k}.to({counted})" + (f" * {n}" if n != 1 else "")
@@ -295,7 +295,7 @@ class LoopPrinter:
         return starts(reduction, self.box, not self.inner)
 
     def rounded(self, reduction: Reduction, text: str) -> str:
-        if is_positional(reduction):
+        if reduction.is_positional:
             return self.emit_one(Operations(self.emit_one).cast(text, position_dtype(self.box), "i64"))
         return self.emit_one(Operations(self.emit_one).cast(text, accumulated(reduction), reduction.dtype))
 

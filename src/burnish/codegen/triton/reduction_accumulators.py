@@ -6,7 +6,7 @@ argmax over 50257 of bf16      f32 values with i32 positions, from (-inf, 2**31 
 from __future__ import annotations
 
 from ...schedule.loops.loop_ir import Reduction
-from ...tensors.dtypes import BITS, FLOATS, UNSIGNED, WIDE
+from ...tensors.dtypes import BITS, FLOATS, WIDE
 from ..loops.coalesce_loops import Box
 from .triton_types import literal
 
@@ -16,10 +16,9 @@ FEW_POSITIONS = 1 << 31
 def starts(reduction: Reduction, box: Box, is_empty: bool) -> list[tuple[str, str]]:
     """The start values and their dtypes. A position starts behind all others, and is 0 if there are none."""
     dtype = accumulated(reduction)
-    least, most = range_of(reduction.value.dtype)
-    value = {"sum": 0, "prod": 1, "any": 0, "all": 1, "max": least, "argmax": least}.get(operation(reduction), most)
+    value = reduction.identity
     found = [(literal(float(value) if dtype in FLOATS else value, dtype), dtype)]
-    if is_positional(reduction):
+    if reduction.is_positional:
         # Among equals a running reduction keeps the last, so its start position is before all others.
         counted = position_dtype(box)
         behind = -1 if reduction.is_running else (1 << (BITS[counted] - 1)) - 1
@@ -35,25 +34,6 @@ def position_dtype(box: Box) -> str:
     return "i32" if sum((size - 1) * step for size, step in pairs) < FEW_POSITIONS - 1 else "i64"
 
 
-def range_of(dtype: str) -> tuple[int | float, int | float]:
-    """The least and the greatest value."""
-    if dtype in FLOATS:
-        return float("-inf"), float("inf")
-    if dtype == "b8":
-        return 0, 1
-    if dtype in UNSIGNED:
-        return 0, (1 << BITS[dtype]) - 1
-    return -(1 << (BITS[dtype] - 1)), (1 << (BITS[dtype] - 1)) - 1
-
-
-def operation(reduction: Reduction) -> str:
-    return reduction.op.removeprefix("running_")
-
-
-def is_positional(reduction: Reduction) -> bool:
-    return operation(reduction) in ("argmax", "argmin")
-
-
 def accumulated(reduction: Reduction) -> str:
     """The dtype it is computed in: f32 for half precision, and i32 for booleans and small integers, which wrap around
     when they are cast back."""
@@ -63,7 +43,7 @@ def accumulated(reduction: Reduction) -> str:
 
 def combine(reduction: Reduction) -> str:
     """The function of `reduction_combine` that joins two of its values."""
-    name = operation(reduction)
+    name = reduction.operation
     name = {
         "any": "larger",
         "all": "smaller",
@@ -75,6 +55,6 @@ def combine(reduction: Reduction) -> str:
     is_float = reduction.value.dtype in FLOATS
     if name in ("larger", "smaller"):
         return name if is_float else f"{name}_integer"
-    if is_positional(reduction):
+    if reduction.is_positional:
         return f"{'last' if reduction.is_running else 'first'}_{name}{'' if is_float else '_integer'}"
     return name

@@ -30,11 +30,13 @@ notation, not a step. `tests/schedule/parse_loops.py` parses kernels.
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from ...ops.scalar_ir import Access, Scalar, own_text, text, walk
+from ...tensors.dtypes import BITS, FLOATS, UNSIGNED
 
 RUNNING = frozenset(f"running_{op}" for op in "sum prod max min argmax argmin".split())
 """Scans: the reduction of all elements up to this one, inclusive, in row-major order over the inner variables.
@@ -59,6 +61,32 @@ class Reduction:
     @property
     def is_running(self) -> bool:
         return self.op in RUNNING
+
+    @property
+    def operation(self) -> str:
+        """The operation applied to each value, whether the reduction is running or not."""
+        return self.op.removeprefix("running_")
+
+    @property
+    def is_positional(self) -> bool:
+        return self.operation in ("argmax", "argmin")
+
+    @property
+    def identity(self) -> int | float:
+        """The value that it starts from."""
+        least, most = range_of(self.value.dtype)
+        return {"sum": 0, "prod": 1, "any": 0, "all": 1, "max": least, "argmax": least}.get(self.operation, most)
+
+
+def range_of(dtype: str) -> tuple[int | float, int | float]:
+    """The least and the greatest value."""
+    if dtype in FLOATS:
+        return -math.inf, math.inf
+    if dtype == "b8":
+        return 0, 1
+    if dtype in UNSIGNED:
+        return 0, (1 << BITS[dtype]) - 1
+    return -(1 << (BITS[dtype] - 1)), (1 << (BITS[dtype] - 1)) - 1
 
 
 @dataclass(frozen=True, slots=True)
