@@ -10,7 +10,7 @@ An item of an expensive loop counts as several units of work.
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 from ...runtime.linking import torch_thread_pool
@@ -28,6 +28,9 @@ SYMBOL = "kernel"
 
 PARALLEL = torch_thread_pool.PARALLEL
 """int32(int64 begin, int64 end, int64 grain, void(*)(int64, int64, void*), void*): from libtorch's C interface."""
+
+PARALLEL_LOOP = f"declare i32 @{PARALLEL}(i64, i64, i64, ptr, ptr)"
+LIMITS = ("declare i64 @llvm.smax.i64(i64, i64)", "declare i64 @llvm.smin.i64(i64, i64)")
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,41 +52,51 @@ def print_module(kernel: Kernel, target: Host) -> tuple[str, float]:
         box = simplify(loop)
         if 0 not in box.extents[: box.rows]:
             planned += plans.pieces(box, target)
-    pieces = _weighed(planned)
-    functions: list[str] = []
-    declarations: set[str] = set()
-    buffers = len(kernel.dtypes)
-    for number, piece in enumerate(pieces):
-        box, scratch = piece.box, ()
-        if piece.plan.kind == "inner" and piece.plan.lane is not None:
-            box, scratch = store_in_scratch_rows(box, piece.plan.lane, len(kernel.dtypes))
-        printer = LoopPrinter(box, piece.plan, target, kernel.stored, kernel.dtypes, scratch)
-        functions += ["", *printer.function(f"loop{number}")]
-        declarations |= printer.code.declarations
-        buffers = max(buffers, len(kernel.dtypes) + len(scratch))
+    pieces = weighed(planned)
     total = sum(piece.plan.items * piece.weight for piece in pieces)
     cycles = sum(piece.plan.cycles for piece in pieces)
     # A unit costs about the same in every piece.
     grain = max(int(plans.GRAIN * total / max(cycles, 1)), 1)
     head, *loops = listing(kernel)
     head = f"kernel {kernel.name}{head}"
-    lines = [f"; {line}" for line in ("\n".join(kernel.origin).splitlines() + [head] + loops)]
-    if len(pieces) > 1:
-        declarations |= {"declare i64 @llvm.smax.i64(i64, i64)", "declare i64 @llvm.smin.i64(i64, i64)"}
-    lines += ["", f'target triple = "{target.triple}"', "", *_entry(pieces, total, grain), *functions, ""]
+    comments = [f"; {line}" for line in ("\n".join(kernel.origin).splitlines() + [head] + loops)]
+    declarations = set(LIMITS) if len(pieces) > 1 else set()
     if total > grain:
-        declarations.add(f"declare i32 @{PARALLEL}(i64, i64, i64, ptr, ptr)")
-    lines += sorted(declarations)
-    lines += ["", f"attributes #0 = {{ nounwind {target.attributes} }}"]
-    if kernel.stored:
-        lines += alias_scopes(buffers, [*kernel.stored, *range(len(kernel.dtypes), buffers)])
-    return "\n".join(lines) + "\n", cycles
+        declarations.add(PARALLEL_LOOP)
+    return module_of(kernel, comments, _entry(pieces, total, grain), pieces, declarations, target), cycles
 
 
-def _weighed(planned: list[tuple[Box, VectorPlan]]) -> list[Piece]:
+def weighed(planned: list[tuple[Box, VectorPlan]]) -> list[Piece]:
     costs = [max(plan.cycles / max(plan.items, 1), 1) for _, plan in planned]
     unit = min(costs, default=1)
     return [Piece(box, plan, max(round(cost / unit), 1)) for (box, plan), cost in zip(planned, costs, strict=True)]
+
+
+def module_of(
+    kernel: Kernel,
+    comments: Sequence[str],
+    entry: Sequence[str],
+    pieces: Sequence[Piece],
+    declarations: set[str],
+    target: Host,
+    counts: Sequence[Sequence[str]] = (),
+) -> str:
+    """The module with this entry and a function for each loop, followed by the functions that count its work."""
+    functions: list[str] = []
+    count = buffers = len(kernel.dtypes)
+    for number, piece in enumerate(pieces):
+        box, plan, scratch = piece.box, piece.plan, ()
+        if plan.kind == "inner" and plan.lane is not None and all(isinstance(box.extents[k], int) for k in box.inner):
+            box, scratch = store_in_scratch_rows(box, plan.lane, count)
+        printer = LoopPrinter(box, plan, target, kernel.stored, kernel.dtypes, scratch)
+        functions += ["", *printer.function(f"loop{number}"), *(counts[number] if counts else ())]
+        declarations |= printer.code.declarations
+        buffers = max(buffers, count + len(scratch))
+    lines = [*comments, "", f'target triple = "{target.triple}"', "", *entry, *functions, "", *sorted(declarations)]
+    lines += ["", f"attributes #0 = {{ nounwind {target.attributes} }}"]
+    if kernel.stored:
+        lines += alias_scopes(buffers, [*kernel.stored, *range(count, buffers)])
+    return "\n".join(lines) + "\n"
 
 
 def _entry(pieces: list[Piece], total: int, grain: int) -> list[str]:
@@ -97,26 +110,32 @@ def _entry(pieces: list[Piece], total: int, grain: int) -> list[str]:
     lines += ["  ret void", "}"]
     if len(pieces) < 2:
         return lines
-    lines.append("")
-    lines.append("define internal void @items(i64 %begin, i64 %end, ptr %buffers) #0 {")
+    lines += ["", ITEMS]
     start = 0
     for number, piece in enumerate(pieces):
         units = piece.plan.items * piece.weight
-        ends = []
-        for name in ("begin", "end"):
-            # From units since the start of this loop to its items. An item belongs to the range with its last unit.
-            value = f"%{name}{number}"
-            lines += [
-                f"  {value}.from = sub i64 %{name}, {start}",
-                f"  {value}.low = call i64 @llvm.smax.i64(i64 {value}.from, i64 0)",
-                f"  {value}.in = call i64 @llvm.smin.i64(i64 {value}.low, i64 {units})",
-                f"  {value} = udiv i64 {value}.in, {piece.weight}",
-            ]
-            ends.append(value)
-        lines.append(f"  call void @loop{number}(i64 {ends[0]}, i64 {ends[1]}, ptr %buffers)")
+        lines += run_share(number, start, units, piece.weight)
         start += units
     lines += ["  ret void", "}"]
     return lines
+
+
+ITEMS = "define internal void @items(i64 %begin, i64 %end, ptr %buffers) #0 {"
+
+
+def run_share(number: int, start: int | str, units: int | str, weight: int) -> list[str]:
+    """Runs the items of a loop that are in the range of work. `start` is the loop's first unit."""
+    lines = []
+    for name in ("begin", "end"):
+        # From units since the start of this loop to its items. An item belongs to the range with its last unit.
+        value = f"%{name}{number}"
+        lines += [
+            f"  {value}.from = sub i64 %{name}, {start}",
+            f"  {value}.low = call i64 @llvm.smax.i64(i64 {value}.from, i64 0)",
+            f"  {value}.in = call i64 @llvm.smin.i64(i64 {value}.low, i64 {units})",
+            f"  {value} = udiv i64 {value}.in, {weight}",
+        ]
+    return [*lines, f"  call void @loop{number}(i64 %begin{number}, i64 %end{number}, ptr %buffers)"]
 
 
 def alias_scopes(buffers: int, stored: Collection[int]) -> list[str]:

@@ -26,11 +26,9 @@ from ..loops.coalesce_loops import Box, accesses, remade
 from ..loops.generalize_sizes import SizeGeneralizer, boxes_for_sizes
 from ..loops.kernel_listing import listing_of
 from . import vectorization_and_tiling as plans
-from .cache_rows_between_stages import store_in_scratch_rows
 from .compile_to_machine_code import object_code, symbols
 from .loop_invariant_scopes import Code
-from .loop_printer import LoopPrinter
-from .print_kernel_module import PARALLEL, SYMBOL, alias_scopes
+from .print_kernel_module import ITEMS, LIMITS, PARALLEL, PARALLEL_LOOP, SYMBOL, Piece, module_of, run_share, weighed
 from .runtime_sizes import Size, blocks, hint, load_sizes, sizes_in
 from .target_cpu import Host, host
 from .vectorization_and_tiling import VectorPlan
@@ -80,56 +78,28 @@ def compiled(kernel: Kernel, boxes: Sequence[Box], sizes: int, target: Host) -> 
 
 
 def print_module(kernel: Kernel, boxes: Sequence[Box], target: Host) -> tuple[str, float]:
-    planned = [(box, choose(box, target)) for box in boxes if 0 not in box.extents[: box.rows]]
-    cycles = sum(plan.cycles for _, plan in planned)
-    costs = [max(plan.cycles / max(plan.items, 1), 1) for _, plan in planned]
-    unit = min(costs, default=1)
-    weights = [max(round(cost / unit), 1) for cost in costs]
+    pieces = weighed([(box, choose(box, target)) for box in boxes if 0 not in box.extents[: box.rows]])
     count = len(kernel.dtypes)
-    functions: list[str] = []
-    declarations = {
-        "declare i64 @llvm.smax.i64(i64, i64)",
-        "declare i64 @llvm.smin.i64(i64, i64)",
-        f"declare i32 @{PARALLEL}(i64, i64, i64, ptr, ptr)",
-    }
-    buffers, counts = count, []
-    for number, (box, plan) in enumerate(planned):
-        scratch: tuple[str, ...] = ()
-        if plan.kind == "inner" and plan.lane is not None and all(isinstance(box.extents[k], int) for k in box.inner):
-            box, scratch = store_in_scratch_rows(box, plan.lane, count)
-        printer = LoopPrinter(box, plan, target, kernel.stored, kernel.dtypes, scratch)
-        functions += ["", *printer.function(f"loop{number}")]
-        declarations |= printer.code.declarations
-        buffers = max(buffers, count + len(scratch))
-        counts.append(f"items{number}")
-        functions += [
+    counts = [
+        [
             "",
-            *item_count(f"items{number}", box, plan, weights[number], count),
+            *item_count(f"items{number}", piece, count),
             "",
-            *cycle_count(f"cycles{number}", box, plan, count),
+            *cycle_count(f"cycles{number}", piece.box, piece.plan, count),
         ]
-    lines = [
-        f"; kernel {kernel.name}",
-        "",
-        f'target triple = "{target.triple}"',
-        "",
-        *entry(counts, weights),
-        *functions,
-        "",
-        *sorted(declarations),
-        "",
-        f"attributes #0 = {{ nounwind {target.attributes} }}",
+        for number, piece in enumerate(pieces)
     ]
-    if kernel.stored:
-        lines += alias_scopes(buffers, [*kernel.stored, *range(count, buffers)])
-    return "\n".join(lines) + "\n", cycles
+    entry = _entry([piece.weight for piece in pieces])
+    text = module_of(kernel, [f"; kernel {kernel.name}"], entry, pieces, {*LIMITS, PARALLEL_LOOP}, target, counts)
+    return text, sum(piece.plan.cycles for piece in pieces)
 
 
-def item_count(name: str, box: Box, plan: VectorPlan, weight: int, buffers: int) -> list[str]:
+def item_count(name: str, piece: Piece, buffers: int) -> list[str]:
     """A function that returns a loop's units of work: its items times their weight."""
+    box, plan = piece.box, piece.plan
     code = Code()
     scope = code.here
-    total = str(weight)
+    total = str(piece.weight)
     for k in range(box.rows):
         extent: int | str | Size = box.extents[k]
         if plan.block and k == plan.lane:
@@ -164,13 +134,13 @@ def counting(name: str, box: Box, buffers: int, lines: Sequence[str], total: str
     ]
 
 
-def entry(counts: Sequence[str], weights: Sequence[int]) -> list[str]:
+def _entry(weights: Sequence[int]) -> list[str]:
     """The kernel itself, and the function that divides a range of work among the loops."""
     lines = [f"define void @{SYMBOL}(ptr %buffers) #0 {{", "entry:"]
     total = cycles = "0"
-    for number, name in enumerate(counts):
+    for number in range(len(weights)):
         lines += [
-            f"  %n{number} = call i64 @{name}(ptr %buffers)",
+            f"  %n{number} = call i64 @items{number}(ptr %buffers)",
             f"  %t{number} = add i64 {total}, %n{number}",
             f"  %c{number} = call i64 @cycles{number}(ptr %buffers)",
             f"  %s{number} = add i64 {cycles}, %c{number}",
@@ -190,22 +160,14 @@ def entry(counts: Sequence[str], weights: Sequence[int]) -> list[str]:
         "  ret void",
         "}",
         "",
-        "define internal void @items(i64 %begin, i64 %end, ptr %buffers) #0 {",
+        ITEMS,
         "entry:",
     ]
     start = "0"
-    for number, (name, weight) in enumerate(zip(counts, weights, strict=True)):
-        lines.append(f"  %n{number} = call i64 @{name}(ptr %buffers)")
-        for side in ("begin", "end"):
-            value = f"%{side}{number}"
-            lines += [
-                f"  {value}.from = sub i64 %{side}, {start}",
-                f"  {value}.low = call i64 @llvm.smax.i64(i64 {value}.from, i64 0)",
-                f"  {value}.in = call i64 @llvm.smin.i64(i64 {value}.low, i64 %n{number})",
-                f"  {value} = udiv i64 {value}.in, {weight}",
-            ]
+    for number, weight in enumerate(weights):
         lines += [
-            f"  call void @loop{number}(i64 %begin{number}, i64 %end{number}, ptr %buffers)",
+            f"  %n{number} = call i64 @items{number}(ptr %buffers)",
+            *run_share(number, start, f"%n{number}", weight),
             f"  %t{number} = add i64 {start}, %n{number}",
         ]
         start = f"%t{number}"
