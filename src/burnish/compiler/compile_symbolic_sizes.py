@@ -313,7 +313,7 @@ def build_driver(
     slots = share_slots(plans, space)
     kernels = symbolic_kernels(plans, space, while_waiting)
     examples = [
-        SymbolicDriverWriter(plan, kernels, constants, point, takes_list).example()
+        SymbolicDriverWriter(plan, kernels, constants, point, takes_list).draft()
         for plan, point in zip(plans, space.points, strict=True)
     ]
     # A driver that takes a list gets the sizes from its caller.

@@ -39,7 +39,7 @@ from ...runtime.linking.cuda_module_loader import CudaKernel
 from ...runtime.program.call_origins import CallOrigins
 from ...runtime.program.native_call_sequence import Entry, Fixed, Moving, NativeCalls
 from ...runtime.program.native_kernels import NativeKernel
-from ...runtime.program.unbound_driver import FunctionOf, UnboundDriver, View
+from ...runtime.program.unbound_driver import FunctionOf, UnboundDriver
 from ...schedule.library.candidate import OUT, SCRATCH
 from ...schedule.library.own_kernels.matmul_tiling_and_packing import Stream
 from ...schedule.loops.build_kernel import Launch
@@ -102,24 +102,18 @@ class DriverWriter(ValueStorage):
         """The GPU of the pending launches."""
 
     def draft(self) -> UnboundDriver:
-        source = self.text()
-        views = {
-            name: View(type.dtype, type.shape, type.stride, offset) for name, (type, offset) in self.arena_views.items()
-        }
+        source, steps = self.text(), self.plan.steps
         return UnboundDriver(
             source,
             self.things,
             self.launches,
             self.plan.arena,
-            views,
+            self.arena_views,
             self.number_slots,
             self.takes,
             self.binds,
-            self.origins(),
+            CallOrigins(self.steps, list(map(name_of, steps)), list(map(line_of, steps))),
         )
-
-    def origins(self) -> CallOrigins:
-        return CallOrigins(self.steps, list(map(name_of, self.plan.steps)), list(map(line_of, self.plan.steps)))
 
     def bind(self, name: str, thing: Any) -> str:
         made = super().bind(name, thing)
@@ -224,11 +218,15 @@ class DriverWriter(ValueStorage):
         """Call the pending native functions, before any other step runs."""
         if self.open.calls:
             calls, self.open = self.open, NativeCalls()
-            table, number = calls.table(), len(self.launches)
+            number = len(self.launches)
             name = self.bind_name("launch_0")
             self.launches[name] = calls
             self.steps[name], self.open_steps = self.open_steps, []
-            moving = [(at, entry.text) for at, entry in enumerate(table) if isinstance(entry, Moving)]
+            moving = [
+                (at, f"{entry.text} + {entry.offset}" if entry.offset else entry.text)
+                for at, entry in enumerate(self.table_of(calls))
+                if isinstance(entry, Moving)
+            ]
             self.binding += [
                 f"frame.table_{number}[{at}] = {text}" for at, text in moving if text in self.bound_pointers
             ]
@@ -247,6 +245,9 @@ class DriverWriter(ValueStorage):
         if self.let_go:
             self.line(f"del {', '.join(self.let_go)}")
             self.let_go = []
+
+    def table_of(self, calls: NativeCalls) -> list[Entry]:
+        return calls.table()
 
     def look_for_failure(self) -> None:
         """Check whether a launch has failed; only Python code can raise the error."""

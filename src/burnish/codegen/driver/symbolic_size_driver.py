@@ -12,7 +12,6 @@ from __future__ import annotations
 import re
 from bisect import bisect_right
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -20,9 +19,9 @@ import torch
 from ... import events
 from ...ir.graph import Node, Value
 from ...runtime.linking.cuda_module_loader import SymbolicWords
-from ...runtime.program.call_origins import CallOrigins
-from ...runtime.program.native_call_sequence import Entry, Fixed, InArena, Moving, NativeCalls
+from ...runtime.program.native_call_sequence import Entry, Fixed, InArena, NativeCalls
 from ...runtime.program.native_kernels import Words
+from ...runtime.program.unbound_driver import UnboundDriver
 from ...runtime.program.unbound_symbolic_driver import (
     SymbolicEntry,
     SymbolicLaunch,
@@ -34,7 +33,6 @@ from ...schedule.loops.build_kernel import Launch
 from ...schedule.memory.plan_symbolic_arena import Slots
 from ...schedule.plan_steps import Plan
 from ...tensors.fit_size_formulas import NUMBER, Formula, NoFormula, Point, Space
-from ...tensors.tensor_types import TensorType
 from ..llvm.symbolic_size_kernel import SymbolicKernel
 from .generate_driver import DriverWriter
 
@@ -58,19 +56,8 @@ class SymbolicDriverWriter(DriverWriter):
         super().launch(step)
         self.open.calls[-1][1].extend(Fixed(size.at(self.point)) for size in kernel.sizes)
 
-    def flush(self) -> None:
-        if self.open.calls:
-            calls, self.open = self.open, NativeCalls()
-            self.line(f"t = frame.table_{len(self.launches)}")
-            name = self.bind_name("launch_0")
-            self.launches[name] = calls
-            self.steps[name], self.open_steps = self.open_steps, []
-            for at, entry in enumerate(table_of(calls)):
-                if isinstance(entry, Moving):
-                    self.line(f"t[{at}] = {entry.text}" + (f" + {entry.offset}" if entry.offset else ""))
-            self.line(f"{name}(t)")
-            self.look_for_failure()
-        super().flush()
+    def table_of(self, calls: NativeCalls) -> list[Entry]:
+        return all_entries(calls)
 
     def run_library(self, node: Node) -> None:
         """Calls the operator itself, with its numbers in the text."""
@@ -79,30 +66,14 @@ class SymbolicDriverWriter(DriverWriter):
             raise NoFormula(f"the library call {candidate.name} is made for one size")
         super().run_library(node)
 
-    def example(self) -> Example:
-        source = self.text()
-        return Example(source, self.things, self.arena_views, self.launches, self.number_slots, self.origins())
 
-
-def table_of(calls: NativeCalls) -> list[Entry]:
+def all_entries(calls: NativeCalls) -> list[Entry]:
     """The table's entries; every operand has its own place."""
     return [entry for _, entries in calls.calls for entry in entries]
 
 
-@dataclass(frozen=True, slots=True)
-class Example:
-    """A driver for one point."""
-
-    source: str
-    things: dict[str, Any]
-    views: dict[str, tuple[TensorType, int]]
-    launches: dict[str, NativeCalls]
-    numbers: dict[str, torch.dtype]
-    origins: CallOrigins
-
-
 def symbolic_draft(
-    examples: Sequence[Example],
+    examples: Sequence[UnboundDriver],
     slots: Slots,
     space: Space,
     parameters: Sequence[Sequence[Value]],
@@ -117,7 +88,7 @@ def symbolic_draft(
 
 
 class Joiner:
-    def __init__(self, examples: Sequence[Example], slots: Slots, space: Space):
+    def __init__(self, examples: Sequence[UnboundDriver], slots: Slots, space: Space):
         self.examples, self.slots, self.space = examples, slots, space
         self.texts: dict[str, int] = {}
         """The formulas as Python text, and their indices."""
@@ -190,19 +161,19 @@ class Joiner:
         for names in zip(*(e.views for e in self.examples), strict=True):
             if len(set(names)) > 1:
                 raise NoFormula("the driver sees other parts of memory for other sizes")
-            types, offsets = zip(*(e.views[names[0]] for e in self.examples), strict=True)
-            shape = tuple(self.value(self.number(s)) for s in zip(*(t.shape for t in types), strict=True))
-            stride = tuple(self.value(self.number(s)) for s in zip(*(t.stride for t in types), strict=True))
-            item = types[0].dtype.itemsize
-            slot, behind = self.place([at * item for at in offsets])
-            found.append(SymbolicView(names[0], types[0].dtype, shape, stride, slot, behind))
+            views = [e.views[names[0]] for e in self.examples]
+            shape = tuple(self.value(self.number(s)) for s in zip(*(v.shape for v in views), strict=True))
+            stride = tuple(self.value(self.number(s)) for s in zip(*(v.stride for v in views), strict=True))
+            dtype = views[0].dtype
+            slot, behind = self.place([v.offset * dtype.itemsize for v in views])
+            found.append(SymbolicView(names[0], dtype, shape, stride, slot, behind))
         return found
 
     def launch(self, calls: Sequence[NativeCalls]) -> SymbolicLaunch:
         """The driver itself writes operands that move into the table."""
         found: list[SymbolicEntry] = []
         words: list[tuple[int, Words | SymbolicWords]] = []
-        for at, entries in enumerate(zip(*map(table_of, calls), strict=True)):
+        for at, entries in enumerate(zip(*map(all_entries, calls), strict=True)):
             kind = type(entries[0])
             if any(type(e) is not kind for e in entries):
                 raise NoFormula("a kernel's operands lie elsewhere for other sizes")
@@ -215,7 +186,7 @@ class Joiner:
             elif kind is Fixed:
                 found.append(SymbolicEntry(at, None, self.value(self.number([e.number for e in entries]))))
         kernels = [(kernel, len(entries)) for kernel, entries in calls[0].calls]
-        return SymbolicLaunch(kernels, len(table_of(calls[0])), found, words)
+        return SymbolicLaunch(kernels, len(all_entries(calls[0])), found, words)
 
     def things(self) -> dict[str, Any]:
         first = self.examples[0].things

@@ -9,6 +9,7 @@ import torch
 
 from ...ir.graph import Node, Value
 from ...runtime.program.native_call_sequence import Entry, InArena, Moving
+from ...runtime.program.unbound_driver import View
 from ...schedule.plan_steps import MakeView, Plan
 from ...tensors.tensor_types import NumberType, TensorType
 from .driver_source import DriverText
@@ -23,7 +24,7 @@ class ValueStorage(DriverText):
         self.bound_pointers: dict[str, Value] = {}
         self.names: dict[Value, str] = {}
         self.rooms: dict[Node, str] = {}
-        self.arena_views: dict[str, tuple[TensorType, int]] = {}
+        self.arena_views: dict[str, View] = {}
         self.pointers: set[Value] = set()
         self.in_output_buffer = dict(plan.in_output_buffer)
         """Values in the memory of an output: the output, and bytes from its start. Views of them are added."""
@@ -41,8 +42,7 @@ class ValueStorage(DriverText):
             return self.in_host(value, further)
         view = self.arena_views.get(self.names[value].removeprefix("frame."))
         if view is not None:
-            type, offset = view
-            return InArena(offset * type.dtype.itemsize + further)
+            return InArena(view.offset * view.dtype.itemsize + further)
         return Moving(self.pointer(value), further)
 
     def scratch(self, node: Node, further: int) -> Entry:
@@ -131,7 +131,7 @@ class ValueStorage(DriverText):
             self.in_output_buffer[step.value] = host, at + step.offset * type.dtype.itemsize
             return
         if step.source in self.names and self.names[step.source].startswith("frame."):
-            _, at = self.arena_views[self.names[step.source].removeprefix("frame.")]
+            at = self.arena_views[self.names[step.source].removeprefix("frame.")].offset
             self.names[step.value] = self.arena_view(step.value, type, at + step.offset)
             return
         source = self.names[step.source]
@@ -164,7 +164,7 @@ class ValueStorage(DriverText):
 
     def arena_view(self, value: Value, type: TensorType, offset: int) -> str:
         name = self.identifier(value.name)
-        self.arena_views[name] = (type, offset)
+        self.arena_views[name] = View(type.dtype, type.shape, type.stride, offset)
         return f"frame.{name}"
 
     def argument(self, arg: Any) -> str:

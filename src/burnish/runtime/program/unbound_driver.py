@@ -84,10 +84,7 @@ class UnboundDriver(NamedTuple):
 
     def program(self, join: Join) -> LinkedProgram:
         """`join` makes one native function of several."""
-        namespace = called(self.things)
-        namespace.update((name, calls.launch(join)) for name, calls in self.launches.items())
-        namespace["_launches"] = self.launches  # keeps code alive that is called by address
-        namespace["_origins"] = self.origins
+        namespace = namespace_of(self, {name: calls.launch(join) for name, calls in self.launches.items()})
         made = LinkedProgram(self.source, namespace, self.frame_maker(), self.takes, self.binds)
         if self.arena >= arena_memory.LARGE:
             arena_memory.watch(made)
@@ -97,18 +94,7 @@ class UnboundDriver(NamedTuple):
         """A function that makes a frame, in a new arena or in the given one."""
         arena_bytes, views = self.arena, self.views
         tables: list[list[Entry]] = [calls.table() for calls in self.launches.values()]
-        numbers = {
-            slot: ctypes.c_double if dtype.is_floating_point else ctypes.c_int64 for slot, dtype in self.numbers.items()
-        }
-        slots = (
-            "arena",
-            "bound",
-            *views,
-            *numbers,
-            *(f"{slot}_p" for slot in numbers),
-            *(f"table_{n}" for n in range(len(tables))),
-        )
-        frame_class = type("Frame", (), {"__slots__": slots})
+        frame_class, set_numbers = frame_class_of(self, ["arena", "bound", *views])
 
         def make(arena: torch.Tensor | None = None) -> Any:
             frame: Any = frame_class()
@@ -121,9 +107,7 @@ class UnboundDriver(NamedTuple):
                 setattr(
                     frame, name, torch.as_strided(whole, view.shape, view.stride, whole.storage_offset() + view.offset)
                 )
-            for slot, kind in numbers.items():
-                setattr(frame, slot, place := kind())
-                setattr(frame, f"{slot}_p", ctypes.addressof(place))
+            set_numbers(frame)
             for number, entries in enumerate(tables):
                 table = (ctypes.c_void_p * max(len(entries), 1))()
                 for at, entry in enumerate(entries):
@@ -135,6 +119,27 @@ class UnboundDriver(NamedTuple):
             return frame
 
         return make
+
+
+def namespace_of(driver: Any, functions: Mapping[str, Any]) -> dict[str, Any]:
+    """What the driver's text uses, with the functions that make its native calls."""
+    # The launches keep code alive that is called by address.
+    return {**called(driver.things), **functions, "_launches": driver.launches, "_origins": driver.origins}
+
+
+def frame_class_of(driver: Any, slots: Sequence[str]) -> tuple[Any, Callable[[Any], None]]:
+    """The class of a driver's frames: `slots`, numbers and tables. And a function that makes a frame's numbers."""
+    kinds = {
+        slot: ctypes.c_double if dtype.is_floating_point else ctypes.c_int64 for slot, dtype in driver.numbers.items()
+    }
+    tables = (f"table_{n}" for n in range(len(driver.launches)))
+
+    def set_numbers(frame: Any) -> None:
+        for slot, kind in kinds.items():
+            setattr(frame, slot, place := kind())
+            setattr(frame, f"{slot}_p", ctypes.addressof(place))
+
+    return type("Frame", (), {"__slots__": (*slots, *kinds, *(f"{slot}_p" for slot in kinds), *tables)}), set_numbers
 
 
 def paired_programs(drivers: Sequence[UnboundDriver], join: Join) -> list[PairedProgram]:

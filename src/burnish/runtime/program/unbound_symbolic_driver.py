@@ -22,7 +22,7 @@ from .call_origins import CallOrigins
 from .native_call_sequence import Join
 from .native_kernels import NativeKernel, Words
 from .symbolic_size_program import Room, SizeCheck, SymbolicProgram
-from .unbound_driver import called
+from .unbound_driver import frame_class_of, namespace_of
 
 T = TypeVar("T")
 
@@ -87,10 +87,7 @@ class UnboundSymbolicDriver:
             ("point(inputs)", self.readers),
         ):
             exec(f"def {head}:\n    return ({''.join(f'{text}, ' for text in texts)})\n", functions)
-        namespace = called(self.things)
-        namespace.update((name, joined(launch, join)) for name, launch in self.launches.items())
-        namespace["_launches"] = self.launches  # keeps code alive that is called by address
-        namespace["_origins"] = self.origins
+        namespace = namespace_of(self, {name: joined(launch, join) for name, launch in self.launches.items()})
         return SymbolicProgram(
             self.source,
             namespace,
@@ -106,20 +103,9 @@ class UnboundSymbolicDriver:
     def frame_maker(
         self, formulas: Callable[..., tuple], slot_sizes: Callable[..., tuple]
     ) -> Callable[[Point, Room], Any]:
-        numbers = {
-            slot: ctypes.c_double if dtype.is_floating_point else ctypes.c_int64 for slot, dtype in self.numbers.items()
-        }
         launches = list(self.launches.values())
-        names = (
-            "point",
-            "words",
-            *(f"n{k}" for k in range(len(self.formulas))),
-            *(view.name for view in self.views),
-            *numbers,
-            *(f"{slot}_p" for slot in numbers),
-            *(f"table_{n}" for n in range(len(launches))),
-        )
-        frame_class = type("Frame", (), {"__slots__": names})
+        formula_slots, view_slots = (f"n{k}" for k in range(len(self.formulas))), (view.name for view in self.views)
+        frame_class, set_numbers = frame_class_of(self, ["point", "words", *formula_slots, *view_slots])
         evaluated = [k for k, text in enumerate(self.formulas) if not text.isdigit()]
         views, moving_views = parted(self.views, self.stays)
         tables, moving_tables = parted(list(enumerate(launches)), lambda pair: self.table_stays(pair[1]))
@@ -162,9 +148,7 @@ class UnboundSymbolicDriver:
                 setattr(frame, f"n{k}", values[k])
             for view in moving_views:
                 setattr(frame, view.name, view_of(view, values, starts, base, room))
-            for slot, kind in numbers.items():
-                setattr(frame, slot, place := kind())
-                setattr(frame, f"{slot}_p", ctypes.addressof(place))
+            set_numbers(frame)
             for number, launch in moving_tables:
                 setattr(frame, f"table_{number}", table_of(launch, values, starts, base, frame))
             return frame
