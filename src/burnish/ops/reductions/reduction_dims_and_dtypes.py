@@ -7,14 +7,14 @@ reduced(f32[2, 3], 1, True)        f32[2, 1]
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
 
 from ...tensors.tensor_types import TensorType
 from ...tensors.type_promotion import compute_dtype, kind
-from ..operator_record import NoRule, fresh, wrapped_dim
+from ..operator_record import Arguments, NoRule, call_shape, fresh, wrapped_dim
 from ..shapes.views import REAL_OF
 
 Dims = Sequence[int] | int | None
@@ -26,6 +26,11 @@ def normalized_dims(x: Any, dims: Dims) -> tuple[int, ...]:
         return tuple(range(x.ndim))
     found = tuple(sorted(wrapped_dim(d, x.ndim) for d in ([dims] if isinstance(dims, int) else dims)))
     return found if x.ndim else ()
+
+
+def reduced_by(a: Arguments) -> tuple[tuple[int, ...], bool]:
+    """The dimensions that a call reduces, and whether it keeps them with size 1."""
+    return normalized_dims(a.self, getattr(a, "dim", None)), getattr(a, "keepdim", False)
 
 
 def count(x: Any, dims: tuple[int, ...]) -> int:
@@ -80,5 +85,26 @@ def summed_dtype(x: TensorType, dtype: torch.dtype | None) -> torch.dtype:
     return dtype or (x.dtype if kind(x.dtype) > 1 else torch.int64)
 
 
-def real_dtype(x: TensorType) -> torch.dtype:
-    return REAL_OF.get(x.dtype, x.dtype)
+def reduction_shapes(names: str, *dtypes: Callable[[Arguments], torch.dtype | None]) -> None:
+    """Registers the shape rule of reductions: each result has the sizes that remain, and a dtype by the call."""
+
+    def rule(a: Arguments) -> Any:
+        dim, keepdim = getattr(a, "dim", None), getattr(a, "keepdim", False)
+        found = tuple([reduced(a.self, dim, keepdim, dtype(a)) for dtype in dtypes])
+        return found if len(found) > 1 else found[0]
+
+    call_shape(*names.split())(rule)
+
+
+def own(a: Arguments) -> torch.dtype:
+    """The operand's dtype."""
+    dtype: torch.dtype = a.self.dtype
+    return dtype
+
+
+def positions(a: Arguments) -> torch.dtype:
+    return torch.int64
+
+
+def real(a: Arguments) -> torch.dtype:
+    return REAL_OF.get(a.self.dtype, a.self.dtype)

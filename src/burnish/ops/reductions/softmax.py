@@ -13,7 +13,7 @@ from typing import Any
 import torch
 
 from ...tensors.tensor_types import TensorType
-from ..operator_record import NoRule, decomposition, fresh, shape
+from ..operator_record import NoRule, call_shape, decomposition, fresh, shape
 from .reduction_dims_and_dtypes import floats, normalized_dims, widened
 
 # -- shape rules -------------------------------------------------------------------------------------------------------
@@ -24,11 +24,9 @@ def softmax_shape(x: TensorType, dim: int, half_to_float: bool = False) -> Tenso
     return fresh(x, x.shape, torch.float32 if half_to_float else None)
 
 
-@shape("aten._softmax_backward_data.default", "aten._log_softmax_backward_data.default")
-def softmax_backward_shape(
-    grad_output: TensorType, output: TensorType, dim: int, input_dtype: torch.dtype
-) -> TensorType:
-    return fresh(grad_output, grad_output.shape, input_dtype)
+call_shape("aten._softmax_backward_data.default", "aten._log_softmax_backward_data.default")(
+    lambda a: fresh(a.grad_output, a.grad_output.shape, a.input_dtype)
+)
 
 
 # -- decompositions ----------------------------------------------------------------------------------------------------

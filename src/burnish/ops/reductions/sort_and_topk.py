@@ -9,18 +9,10 @@ import torch
 
 from ...tensors.tensor_types import TensorType
 from ..memory_format import copied
-from ..operator_record import fresh, shape, wrapped_dim
-from .sums_and_extremes import max_dim_shape
+from ..operator_record import call_shape, fresh, shape, wrapped_dim
+from .reduction_dims_and_dtypes import own, positions, reduction_shapes
 
-
-@shape("aten.mode.default")
-def mode_shape(x: TensorType, dim: int = -1, keepdim: bool = False) -> tuple[TensorType, TensorType]:
-    return max_dim_shape(x, dim, keepdim)
-
-
-@shape("aten.kthvalue.default")
-def kthvalue_shape(x: TensorType, k: int, dim: int = -1, keepdim: bool = False) -> tuple[TensorType, TensorType]:
-    return max_dim_shape(x, dim, keepdim)
+reduction_shapes("aten.mode.default aten.kthvalue.default", own, positions)
 
 
 @shape("aten.topk.default")
@@ -32,6 +24,4 @@ def topk_shape(
     return fresh(x, sizes), fresh(x, sizes, torch.int64)
 
 
-@shape("aten.sort.default", "aten.sort.stable")
-def sort_shape(x: TensorType, *_: object, **__: object) -> tuple[TensorType, TensorType]:
-    return copied(x), copied(x, torch.int64)
+call_shape("aten.sort.default", "aten.sort.stable")(lambda a: (copied(a.self), copied(a.self, torch.int64)))

@@ -10,55 +10,24 @@ from typing import Any
 
 import torch
 
-from ...tensors.tensor_types import TensorType
 from ...tensors.type_promotion import kind
-from ..operator_record import NoRule, decomposition, fresh, shape
+from ..operator_record import Arguments, NoRule, call_decomposition
 from ..shapes.views import REAL_OF
-from .reduction_dims_and_dtypes import Dims, count, floats, normalized_dims, real_dtype, reduced, summed, widened
+from .reduction_dims_and_dtypes import count, floats, own, real, reduced_by, reduction_shapes, summed, widened
 
 # -- shape rules -------------------------------------------------------------------------------------------------------
 
 
-@shape("aten.var.default", "aten.std.default")
-def var_all_shape(x: TensorType, unbiased: bool = True) -> TensorType:
-    return fresh(x, (), real_dtype(x))
+def dtype_of_norm(a: Arguments) -> torch.dtype:
+    dtype = a.dtype or a.self.dtype
+    return REAL_OF.get(dtype, dtype)
 
 
-@shape("aten.var.dim", "aten.std.dim")
-def var_dims_shape(x: TensorType, dim: Dims, unbiased: bool = True, keepdim: bool = False) -> TensorType:
-    return reduced(x, dim, keepdim, real_dtype(x))
-
-
-@shape("aten.var.correction", "aten.std.correction")
-def var_correction_shape(
-    x: TensorType, dim: Dims = None, *, correction: float | None = None, keepdim: bool = False
-) -> TensorType:
-    return reduced(x, dim, keepdim, real_dtype(x))
-
-
-@shape("aten.var_mean.correction", "aten.std_mean.correction")
-def var_mean_correction_shape(
-    x: TensorType, dim: Dims = None, *, correction: float | None = None, keepdim: bool = False
-) -> tuple[TensorType, TensorType]:
-    return reduced(x, dim, keepdim, real_dtype(x)), reduced(x, dim, keepdim)
-
-
-@shape("aten.linalg_vector_norm.default")
-def vector_norm_shape(
-    x: TensorType, ord: float = 2, dim: Dims = None, keepdim: bool = False, *, dtype: torch.dtype | None = None
-) -> TensorType:
-    dtype = dtype or x.dtype
-    return reduced(x, dim, keepdim, REAL_OF.get(dtype, dtype))
-
-
-@shape("aten.norm.Scalar")
-def norm_all_shape(x: TensorType, p: float = 2) -> TensorType:
-    return fresh(x, (), real_dtype(x))
-
-
-@shape("aten.norm.ScalarOpt_dim")
-def norm_dims_shape(x: TensorType, p: float | None, dim: Dims, keepdim: bool = False) -> TensorType:
-    return reduced(x, dim, keepdim, real_dtype(x))
+reduction_shapes("aten.var.default aten.var.dim aten.var.correction", real)
+reduction_shapes("aten.std.default aten.std.dim aten.std.correction", real)
+reduction_shapes("aten.var_mean.correction aten.std_mean.correction", real, own)
+reduction_shapes("aten.norm.Scalar aten.norm.ScalarOpt_dim", real)
+reduction_shapes("aten.linalg_vector_norm.default", dtype_of_norm)
 
 
 # -- decompositions ----------------------------------------------------------------------------------------------------
@@ -78,46 +47,47 @@ def moments(g: Any, x: Any, dims: tuple[int, ...], correction: float) -> tuple[A
     return mean, g("div.Tensor", total, left)
 
 
-@decomposition("aten.var.correction")
-def var(g: Any, x: Any, dim: Dims = None, *, correction: float | None = None, keepdim: bool = False) -> Any:
-    return var_mean(g, x, dim, correction=correction, keepdim=keepdim)[0]
+@call_decomposition("aten.var.correction")
+def var(g: Any, a: Arguments) -> Any:
+    return var_mean(g, a)[0]
 
 
-@decomposition("aten.std.correction")
-def std(g: Any, x: Any, dim: Dims = None, *, correction: float | None = None, keepdim: bool = False) -> Any:
-    floats(x)
-    return g.convert(g("sqrt", spread(g, x, dim, correction, keepdim)[0]), x.dtype)
+@call_decomposition("aten.std.correction")
+def std(g: Any, a: Arguments) -> Any:
+    floats(a.self)
+    return g.convert(g("sqrt", spread(g, a)[0]), a.self.dtype)
 
 
-@decomposition("aten.var_mean.correction")
-def var_mean(g: Any, x: Any, dim: Dims = None, *, correction: float | None = None, keepdim: bool = False) -> Any:
-    floats(x)
-    variance, mean = spread(g, x, dim, correction, keepdim)
-    return g.convert(variance, x.dtype), g.convert(mean, x.dtype)
+@call_decomposition("aten.var_mean.correction")
+def var_mean(g: Any, a: Arguments) -> Any:
+    floats(a.self)
+    variance, mean = spread(g, a)
+    return g.convert(variance, a.self.dtype), g.convert(mean, a.self.dtype)
 
 
-def spread(g: Any, x: Any, dim: Dims, correction: float | None, keepdim: bool) -> tuple[Any, Any]:
+def spread(g: Any, a: Arguments) -> tuple[Any, Any]:
+    x, correction = a.self, a.correction
     if not x.ndim:
         raise NoRule("no dimension")
-    dims = normalized_dims(x, dim)
+    dims, keepdim = reduced_by(a)
     # Eager accumulates these in f64 for any dtype.
     mean, variance = moments(g, g.convert(x, torch.float64), dims, 1.0 if correction is None else float(correction))
     kept = [n for k, n in enumerate(x.shape) if k not in dims]
     return (variance, mean) if keepdim else (g.reshape(variance, kept), g.reshape(mean, kept))
 
 
-@decomposition("aten.linalg_vector_norm.default")
-def vector_norm(
-    g: Any, x: Any, ord: float = 2, dim: Dims = None, keepdim: bool = False, *, dtype: torch.dtype | None = None
-) -> Any:
+@call_decomposition("aten.linalg_vector_norm.default")
+def vector_norm(g: Any, a: Arguments) -> Any:
+    x = a.self
     floats(x)
-    if not x.ndim or ord not in (1, 2, math.inf):
-        raise NoRule(f"the norm {ord}")
-    result = dtype or x.dtype
+    if not x.ndim or a.ord not in (1, 2, math.inf):
+        raise NoRule(f"the norm {a.ord}")
+    result = a.dtype or x.dtype
     if kind(result) != 2:
         raise NoRule(f"{result}")
-    dims, x = normalized_dims(x, dim), widened(g, g.convert(x, result))
-    if ord == 2:
+    x = widened(g, g.convert(x, result))
+    dims, keepdim = reduced_by(a)
+    if a.ord == 2:
         return g.convert(g("sqrt", summed(g, g("mul.Tensor", x, x), dims, keepdim)), result)
     size = g("abs", x)
-    return g.convert(g.reduce("sum" if ord == 1 else "max", size, dims, keepdim), result)
+    return g.convert(g.reduce("sum" if a.ord == 1 else "max", size, dims, keepdim), result)
