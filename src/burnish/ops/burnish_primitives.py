@@ -123,41 +123,15 @@ def running_position(x: TensorType, dim: int) -> TensorType:
     return fresh(x, x.shape, torch.int64)
 
 
-@shape("linear")
-def linear(
-    x: TensorType, weight: TensorType, bias: TensorType | None, residual: TensorType | None, activation: Any
-) -> TensorType:
-    return fresh(x, (x.shape[0], weight.shape[0]))
-
-
-@shape("quantized_linear")
-def quantized_linear(
-    x: TensorType,
-    weight: TensorType,
-    scales: TensorType | None,
-    shifts: TensorType | None,
-    bias: TensorType | None,
-    bits: int,
-    group: int,
-    offset: int,
-) -> TensorType:
+@shape("linear", "quantized_linear")
+def linear(x: TensorType, weight: TensorType, *_: object) -> TensorType:
     return fresh(x, (x.shape[0], weight.shape[0]))
 
 
 @shape("conv")
 def conv(
-    x: TensorType,
-    weight: TensorType,
-    bias: TensorType | None,
-    residual: TensorType | None,
-    activation: Any,
-    stride: Any,
-    padding: Any,
-    dilation: Any,
-    transposed: bool,
-    output_padding: Any,
-    groups: int,
+    x: TensorType, weight: TensorType, bias: TensorType | None, residual: object, activation: object, *others: Any
 ) -> TensorType:
     rule = record("aten.convolution.default").shape
     assert rule is not None
-    return rule(x, weight, bias, stride, padding, dilation, transposed, output_padding, groups)
+    return rule(x, weight, bias, *others)

@@ -34,7 +34,7 @@ from ..tensors.dtypes import BITS, DIGITS, NAMES, UNSIGNED
 from ..tensors.tensor_types import CPU, TensorType
 from .elementwise.elementwise_record import holds
 from .memory_format import copied
-from .operator_record import NoRule, Op, broadcast_shape, decomposition, fresh, pointwise, record, shape
+from .operator_record import NoRule, Op, broadcast_shape, call_shape, decomposition, fresh, pointwise, record, shape
 from .scalar_ir import Scalar, binary, cast, const, fma
 from .shapes.creation import Options, empty_like, made, zeros
 
@@ -101,21 +101,9 @@ def randperm_shape(n: int, *, generator: object = None, **options: Unpack[Option
     return made((n,), torch.int64, **options)
 
 
-@shape("aten.bernoulli.default", "aten.bernoulli.p")
-def bernoulli_shape(x: TensorType, p: float = 0.5, *, generator: object = None) -> TensorType:
-    return fresh(x, x.shape)
-
-
-@shape("aten.native_dropout.default")
-def native_dropout_shape(x: TensorType, p: float, train: bool | None) -> tuple[TensorType, TensorType]:
-    return copied(x), copied(x, torch.bool)
-
-
-@shape("aten.multinomial.default")
-def multinomial_shape(
-    x: TensorType, num_samples: int, replacement: bool = False, *, generator: object = None
-) -> TensorType:
-    return fresh(x, (*x.shape[:-1], num_samples), torch.int64)
+call_shape("aten.bernoulli.default", "aten.bernoulli.p")(lambda a: fresh(a.self, a.self.shape))
+call_shape("aten.native_dropout.default")(lambda a: (copied(a.input), copied(a.input, torch.bool)))
+call_shape("aten.multinomial.default")(lambda a: fresh(a.self, (*a.self.shape[:-1], a.num_samples), torch.int64))
 
 
 @shape("aten.normal.Tensor_float", "aten.normal.float_Tensor", "aten.normal.Tensor_Tensor")

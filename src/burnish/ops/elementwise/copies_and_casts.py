@@ -11,7 +11,7 @@ import torch
 
 from ...tensors.tensor_types import TensorType
 from ..memory_format import copied
-from ..operator_record import NoRule, broadcast_shape, pointwise, shape
+from ..operator_record import NoRule, broadcast_shape, call_shape, pointwise, shape
 from ..scalar_ir import Scalar
 from .elementwise_record import elementwise, operand
 
@@ -23,14 +23,8 @@ def clone(x: Scalar, memory_format: torch.memory_format | None = None) -> Scalar
     return x
 
 
-@shape("aten.clone.default")
-def clone_type(x: TensorType, memory_format: torch.memory_format | None = None) -> TensorType:
-    return copied(x, format=memory_format)
-
-
-@shape(*COPIES)
-def contiguous_copy_type(x: TensorType) -> TensorType:
-    return copied(x, format=torch.contiguous_format)
+call_shape("aten.clone.default")(lambda a: copied(a.self, format=a.memory_format))
+call_shape(*COPIES)(lambda a: copied(a.self, format=torch.contiguous_format))
 
 
 @pointwise("aten._to_copy.default", promotion="first")

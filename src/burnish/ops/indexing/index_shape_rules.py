@@ -17,7 +17,7 @@ from ...tensors.eager_strides import elementwise_stride
 from ...tensors.tensor_types import TensorType
 from ...tensors.views.view_maps import Expand, view_stride
 from ..memory_format import copied
-from ..operator_record import NoRule, broadcast_shape, fresh, shape, wrapped_dim
+from ..operator_record import NoRule, broadcast_shape, call_shape, fresh, shape, wrapped_dim
 from .gather_lowering import Gather, IndirectIndex, gather_rule
 
 Indices = Sequence[TensorType | None]
@@ -26,9 +26,7 @@ Indices = Sequence[TensorType | None]
 # -- reading at indices ------------------------------------------------------------------------------------------------
 
 
-@shape("aten.embedding.default")
-def embedding(weight: TensorType, indices: TensorType, *_: object) -> TensorType:
-    return fresh(weight, (*indices.shape, *weight.shape[1:]))
+call_shape("aten.embedding.default")(lambda a: fresh(a.weight, (*a.indices.shape, *a.weight.shape[1:])))
 
 
 @gather_rule("aten.embedding.default")
@@ -66,11 +64,9 @@ def index_picks(x: Any, indices: Sequence[Any]) -> Gather:
     )
 
 
-@shape("aten.embedding_dense_backward.default")
-def embedding_dense_backward(
-    grad_output: TensorType, indices: TensorType, num_weights: int, padding_idx: int, scale_grad_by_freq: bool
-) -> TensorType:
-    return fresh(grad_output, (num_weights, grad_output.shape[-1]))
+call_shape("aten.embedding_dense_backward.default")(
+    lambda a: fresh(a.grad_output, (a.num_weights, a.grad_output.shape[-1]))
+)
 
 
 @shape("aten.index_select.default")
@@ -79,14 +75,8 @@ def index_select(x: TensorType, dim: int, index: TensorType) -> TensorType:
     return fresh(x, [index.numel if k == dim else n for k, n in enumerate(x.shape)])
 
 
-@shape("aten.gather.default")
-def gather(x: TensorType, dim: int, index: TensorType, *, sparse_grad: bool = False) -> TensorType:
-    return fresh(x, index.shape)
-
-
-@shape("aten.take.default")
-def take(x: TensorType, index: TensorType) -> TensorType:
-    return fresh(x, index.shape)
+call_shape("aten.gather.default")(lambda a: fresh(a.self, a.index.shape))
+call_shape("aten.take.default")(lambda a: fresh(a.self, a.index.shape))
 
 
 @shape("aten.index.Tensor", "aten._unsafe_index.Tensor")
@@ -118,27 +108,12 @@ def index(x: TensorType, indices: Indices) -> TensorType:
     return TensorType(result, elementwise_stride(result, [source, *read]), x.dtype, x.device)
 
 
-@shape("aten.bucketize.Tensor")
-def bucketize(x: TensorType, boundaries: TensorType, *, out_int32: bool = False, right: bool = False) -> TensorType:
-    return fresh(x, x.shape, torch.int32 if out_int32 else torch.int64)
-
-
-@shape("aten.searchsorted.Tensor")
-def searchsorted(
-    sorted_sequence: TensorType,
-    x: TensorType,
-    *,
-    out_int32: bool = False,
-    right: bool = False,
-    side: str | None = None,
-    sorter: TensorType | None = None,
-) -> TensorType:
-    return bucketize(x, sorted_sequence, out_int32=out_int32)
-
-
-@shape("aten.isin.Tensor_Tensor", "aten.isin.Tensor_Scalar")
-def isin(elements: TensorType, test_elements: object, **_: object) -> TensorType:
-    return fresh(elements, elements.shape, torch.bool)
+call_shape("aten.bucketize.Tensor", "aten.searchsorted.Tensor")(
+    lambda a: fresh(a.self, a.self.shape, torch.int32 if a.out_int32 else torch.int64)
+)
+call_shape("aten.isin.Tensor_Tensor", "aten.isin.Tensor_Scalar")(
+    lambda a: fresh(a.elements, a.elements.shape, torch.bool)
+)
 
 
 @shape(
@@ -164,20 +139,14 @@ def repeated_places(repeats: TensorType, *, output_size: int | None = None) -> T
 # -- writing at indices ------------------------------------------------------------------------------------------------
 
 
-@shape(
+call_shape(
     "aten.index_put.default",
     "aten._unsafe_index_put.default",
     "aten.put.default",
     "aten.index_fill.int_Scalar",
     "aten.index_fill.int_Tensor",
-)
-def index_put(x: TensorType, *_: object, **__: object) -> TensorType:
-    return copied(x)
-
-
-@shape("aten.masked_scatter.default")
-def masked_scatter(x: TensorType, mask: TensorType, source: TensorType) -> TensorType:
-    return fresh(x, broadcast_shape([x.shape, mask.shape]))
+)(lambda a: copied(a.self))
+call_shape("aten.masked_scatter.default")(lambda a: fresh(a.self, broadcast_shape([a.self.shape, a.mask.shape])))
 
 
 SCATTERS = """
@@ -187,9 +156,7 @@ SCATTERS = """
 """They write along one dimension, at the places that an index has."""
 
 
-@shape(*SCATTERS)
-def scatter(x: TensorType, *_: object, **__: object) -> TensorType:
-    return fresh(x, x.shape)
+call_shape(*SCATTERS)(lambda a: fresh(a.self, a.self.shape))
 
 
 def view_scatter(x: TensorType, *_: object, **__: object) -> TensorType:

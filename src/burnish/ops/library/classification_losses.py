@@ -25,7 +25,7 @@ import torch
 from ...tensors.tensor_types import TensorType
 from ..burnish_primitives import RESTRIDE, VIEW
 from ..memory_format import copied
-from ..operator_record import NoRule, Pointwise, decomposition, fresh, shape
+from ..operator_record import NoRule, Pointwise, call_shape, decomposition, fresh, shape
 from ..reductions.reduction_dims_and_dtypes import floats, widened
 
 # -- shape rules -------------------------------------------------------------------------------------------------------
@@ -39,16 +39,8 @@ def nll_loss_forward_shape(
     return fresh(x, (x.shape[0], *x.shape[2:]) if one_each else ()), fresh(x, ())
 
 
-@shape("aten.nll_loss_backward.default", "aten.nll_loss2d_backward.default")
-def nll_loss_backward_shape(grad_output: TensorType, x: TensorType, *_: object) -> TensorType:
-    return fresh(x, x.shape)
-
-
-@shape("aten.binary_cross_entropy.default")
-def binary_cross_entropy_shape(
-    x: TensorType, target: TensorType, weight: TensorType | None = None, reduction: int = 1
-) -> TensorType:
-    return copied(x) if reduction == 0 else fresh(x, ())
+call_shape("aten.nll_loss_backward.default", "aten.nll_loss2d_backward.default")(lambda a: fresh(a.self, a.self.shape))
+call_shape("aten.binary_cross_entropy.default")(lambda a: copied(a.self) if a.reduction == 0 else fresh(a.self, ()))
 
 
 # -- decompositions ----------------------------------------------------------------------------------------------------

@@ -14,7 +14,7 @@ import torch
 
 from ...tensors.tensor_types import CPU, TensorType
 from ..memory_format import copied
-from ..operator_record import Arguments, NoRule, call_shape, fresh, shape
+from ..operator_record import Arguments, NoRule, call_shape, fresh
 
 
 def swapped(x: TensorType) -> TensorType:
@@ -45,11 +45,9 @@ def flash_attention(call: Arguments) -> tuple[TensorType | int | None, ...]:
     return laid_as(query), sums, None, None, query.shape[2], call.key.shape[2], *state, fresh(query, (0,))
 
 
-@shape("aten._scaled_dot_product_flash_attention_backward.default")
-def flash_attention_backward(
-    grad_out: TensorType, query: TensorType, key: TensorType, value: TensorType, *_: object, **__: object
-) -> tuple[TensorType, ...]:
-    return laid_as(query), laid_as(key), laid_as(value)
+call_shape("aten._scaled_dot_product_flash_attention_backward.default")(
+    lambda a: (laid_as(a.query), laid_as(a.key), laid_as(a.value))
+)
 
 
 @call_shape("aten._scaled_dot_product_efficient_attention.default")

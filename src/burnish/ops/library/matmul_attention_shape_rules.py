@@ -33,14 +33,8 @@ def mm(a: TensorType, b: TensorType) -> TensorType:
     return fresh(a, (a.shape[0], b.shape[1]))
 
 
-@shape("aten.mm.dtype")
-def mm_dtype(a: TensorType, b: TensorType, out_dtype: torch.dtype) -> TensorType:
-    return fresh(a, mm(a, b).shape, out_dtype)
-
-
-@shape("aten.addmm.default", "aten._addmm_activation.default")
-def addmm(bias: TensorType, a: TensorType, b: TensorType, **_: object) -> TensorType:
-    return mm(a, b)
+call_shape("aten.mm.dtype")(lambda a: fresh(a.self, mm(a.self, a.mat2).shape, a.out_dtype))
+call_shape("aten.addmm.default", "aten._addmm_activation.default")(lambda a: mm(a.mat1, a.mat2))
 
 
 @shape("aten.bmm.default")
@@ -51,19 +45,9 @@ def bmm(a: TensorType, b: TensorType) -> TensorType:
     return fresh(a, (a.shape[0], a.shape[1], b.shape[2]))
 
 
-@shape("aten.bmm.dtype")
-def bmm_dtype(a: TensorType, b: TensorType, out_dtype: torch.dtype) -> TensorType:
-    return fresh(a, bmm(a, b).shape, out_dtype)
-
-
-@shape("aten.baddbmm.default")
-def baddbmm(bias: TensorType, a: TensorType, b: TensorType, **_: object) -> TensorType:
-    return bmm(a, b)
-
-
-@shape("aten.addbmm.default")
-def addbmm(bias: TensorType, a: TensorType, b: TensorType, **_: object) -> TensorType:
-    return fresh(bias, bmm(a, b).shape[1:])
+call_shape("aten.bmm.dtype")(lambda a: fresh(a.self, bmm(a.self, a.mat2).shape, a.out_dtype))
+call_shape("aten.baddbmm.default")(lambda a: bmm(a.batch1, a.batch2))
+call_shape("aten.addbmm.default")(lambda a: fresh(a.self, bmm(a.batch1, a.batch2).shape[1:]))
 
 
 @shape("aten.mv.default")
@@ -74,9 +58,7 @@ def mv(a: TensorType, x: TensorType) -> TensorType:
     return fresh(x, a.shape[:1])
 
 
-@shape("aten.addmv.default")
-def addmv(bias: TensorType, a: TensorType, x: TensorType, **_: object) -> TensorType:
-    return fresh(a, mv(a, x).shape)
+call_shape("aten.addmv.default")(lambda a: fresh(a.mat, mv(a.mat, a.vec).shape))
 
 
 @shape("aten.dot.default", "aten.vdot.default")
@@ -127,14 +109,8 @@ def trilinear(call: Arguments) -> TensorType:
     return fresh(call.i1, [n for k, n in enumerate(full) if k not in call.sumdim])
 
 
-@shape("aten.trace.default")
-def trace(x: TensorType) -> TensorType:
-    return fresh(x, (), x.dtype if kind(x.dtype) > 1 else torch.int64)
-
-
-@shape("aten.dist.default")
-def dist(a: TensorType, b: TensorType, p: float = 2) -> TensorType:
-    return fresh(a, ())
+call_shape("aten.trace.default")(lambda a: fresh(a.self, (), a.self.dtype if kind(a.self.dtype) > 1 else torch.int64))
+call_shape("aten.dist.default")(lambda a: fresh(a.self, ()))
 
 
 @shape("aten._cdist_forward.default")
@@ -143,19 +119,11 @@ def cdist(a: TensorType, b: TensorType, p: float, compute_mode: int | None) -> T
     return fresh(a, (*batch, a.shape[-2], b.shape[-2]))
 
 
-@shape("aten._euclidean_dist.default")
-def euclidean_dist(a: TensorType, b: TensorType) -> TensorType:
-    return cdist(a, b, 2, None)
-
-
-@shape("aten._pdist_forward.default")
-def pdist(x: TensorType, p: float = 2) -> TensorType:
-    return fresh(x, (max(x.shape[0] * (x.shape[0] - 1) // 2, 0),))
-
-
-@shape("aten.linalg_cross.default")
-def cross(a: TensorType, b: TensorType, *, dim: int = -1) -> TensorType:
-    return fresh(a, broadcast_shape([a.shape, b.shape]))
+call_shape("aten._euclidean_dist.default")(lambda a: cdist(a.x1, a.x2, 2, None))
+call_shape("aten._pdist_forward.default")(
+    lambda a: fresh(a.self, (max(a.self.shape[0] * (a.self.shape[0] - 1) // 2, 0),))
+)
+call_shape("aten.linalg_cross.default")(lambda a: fresh(a.self, broadcast_shape([a.self.shape, a.other.shape])))
 
 
 # -- attention ---------------------------------------------------------------------------------------------------------

@@ -80,14 +80,10 @@ for rank in (2, 3):
     call_shape(f"aten.avg_pool{rank}d.default")(partial(avg_pool_shape, rank))
 
 
-@shape("aten._adaptive_avg_pool2d.default", "aten.adaptive_avg_pool2d.default")
-def adaptive_avg_pool2d_shape(x: TensorType, output_size: Sequence[int]) -> TensorType:
-    return formatted(x, (*x.shape[:-2], *each(output_size, 2)), suggested(x))
-
-
-@shape("aten._adaptive_avg_pool3d.default")
-def adaptive_avg_pool3d_shape(x: TensorType, output_size: Sequence[int]) -> TensorType:
-    return fresh(x, (*x.shape[:-3], *each(output_size, 3)))
+call_shape("aten._adaptive_avg_pool2d.default", "aten.adaptive_avg_pool2d.default")(
+    lambda a: formatted(a.self, (*a.self.shape[:-2], *each(a.output_size, 2)), suggested(a.self))
+)
+call_shape("aten._adaptive_avg_pool3d.default")(lambda a: fresh(a.self, (*a.self.shape[:-3], *each(a.output_size, 3))))
 
 
 @shape("aten.adaptive_max_pool2d.default")
@@ -102,24 +98,18 @@ def adaptive_max_pool3d_shape(x: TensorType, output_size: Sequence[int]) -> tupl
     return fresh(x, found), fresh(x, found, torch.int64)
 
 
-@shape(
+call_shape(
     "aten.max_pool2d_with_indices_backward.default",
     "aten.avg_pool2d_backward.default",
     "aten._adaptive_avg_pool2d_backward.default",
     "aten.adaptive_max_pool2d_backward.default",
     "aten.max_pool3d_with_indices_backward.default",
-)
-def pool_backward_shape(grad_output: TensorType, x: TensorType, *_: object, **__: object) -> TensorType:
-    return formatted(x, x.shape, suggested(x))
-
-
-@shape(
+)(lambda a: formatted(a.self, a.self.shape, suggested(a.self)))
+call_shape(
     "aten.avg_pool3d_backward.default",
     "aten._adaptive_avg_pool3d_backward.default",
     "aten.adaptive_max_pool3d_backward.default",
-)
-def pool_backward_contiguous_shape(grad_output: TensorType, x: TensorType, *_: object) -> TensorType:
-    return fresh(x, x.shape)
+)(lambda a: fresh(a.self, a.self.shape))
 
 
 # -- decompositions ----------------------------------------------------------------------------------------------------

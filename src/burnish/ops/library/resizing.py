@@ -37,20 +37,14 @@ shape("aten.upsample_nearest3d.default", "aten._upsample_nearest_exact3d.default
 )
 
 
-@shape(
+call_shape(
     "aten.upsample_nearest2d_backward.default",
     "aten._upsample_nearest_exact2d_backward.default",
     "aten.upsample_bilinear2d_backward.default",
     "aten._upsample_bilinear2d_aa_backward.default",
     "aten.upsample_trilinear3d_backward.default",
-)
-def resized_backward(
-    grad_output: TensorType, output_size: Sequence[int], input_size: Sequence[int], *_: object, **__: object
-) -> TensorType:
-    return formatted(grad_output, input_size, suggested(grad_output))
-
-
-@shape(
+)(lambda a: formatted(a.grad_output, a.input_size, suggested(a.grad_output)))
+call_shape(
     "aten.upsample_nearest1d_backward.default",
     "aten._upsample_nearest_exact1d_backward.default",
     "aten.upsample_linear1d_backward.default",
@@ -58,28 +52,14 @@ def resized_backward(
     "aten._upsample_bicubic2d_aa_backward.default",
     "aten.upsample_nearest3d_backward.default",
     "aten._upsample_nearest_exact3d_backward.default",
+)(lambda a: fresh(a.grad_output, a.input_size))
+call_shape("aten.max_unpool2d.default")(
+    lambda a: formatted(a.self, (*a.self.shape[:-2], *a.output_size), suggested(a.self))
 )
-def resized_backward_contiguous(
-    grad_output: TensorType, output_size: Sequence[int], input_size: Sequence[int], *_: object, **__: object
-) -> TensorType:
-    return fresh(grad_output, input_size)
-
-
-@shape("aten.max_unpool2d.default")
-def max_unpool2d(x: TensorType, indices: TensorType, output_size: Sequence[int]) -> TensorType:
-    return formatted(x, (*x.shape[:-2], *output_size), suggested(x))
-
-
-@shape("aten.max_unpool3d.default")
-def max_unpool3d(
-    x: TensorType, indices: TensorType, output_size: Sequence[int], stride: Sequence[int], padding: Sequence[int]
-) -> TensorType:
-    return fresh(x, (*x.shape[:-3], *output_size))
-
-
-@shape("aten.grid_sampler_2d.default", "aten.grid_sampler_3d.default")
-def grid_sampler(x: TensorType, grid: TensorType, *_: object) -> TensorType:
-    return fresh(x, (*x.shape[:2], *grid.shape[1:-1]))
+call_shape("aten.max_unpool3d.default")(lambda a: fresh(a.self, (*a.self.shape[:-3], *a.output_size)))
+call_shape("aten.grid_sampler_2d.default", "aten.grid_sampler_3d.default")(
+    lambda a: fresh(a.input, (*a.input.shape[:2], *a.grid.shape[1:-1]))
+)
 
 
 @call_shape("aten.im2col.default")
@@ -110,6 +90,4 @@ def pixel_unshuffle(x: TensorType, downscale_factor: int) -> TensorType:
     return formatted(x, sizes, suggested(x))
 
 
-@shape("aten.channel_shuffle.default")
-def channel_shuffle(x: TensorType, groups: int) -> TensorType:
-    return formatted(x, x.shape, suggested(x))
+call_shape("aten.channel_shuffle.default")(lambda a: formatted(a.self, a.self.shape, suggested(a.self)))

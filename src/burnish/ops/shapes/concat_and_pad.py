@@ -17,7 +17,7 @@ from ...tensors.tensor_types import TensorType
 from ...tensors.type_promotion import common_dtype
 from ...tensors.views.view_maps import Map, Reshape, Slice
 from ..memory_format import CONTIGUOUS, copied, formatted, suggested
-from ..operator_record import NoRule, fresh, shape, wrapped_dim
+from ..operator_record import NoRule, call_shape, fresh, shape, wrapped_dim
 from ..scalar_ir import Scalar, const, select
 from .concat_lowering import OperandPart, Part, along, bordered, boxed, concat_rule, replaced_in
 from .elements_from_index import ElementPosition, index_function
@@ -222,16 +222,14 @@ def edge_pad(x: TensorType, padding: Sequence[int]) -> TensorType:
     return formatted(x, sizes, suggested(x) if x.ndim == 4 else CONTIGUOUS)
 
 
-@shape(
+call_shape(
     "aten.reflection_pad1d_backward.default",
     "aten.reflection_pad2d_backward.default",
     "aten.reflection_pad3d_backward.default",
     "aten.replication_pad1d_backward.default",
     "aten.replication_pad2d_backward.default",
     "aten.replication_pad3d_backward.default",
-)
-def edge_pad_backward(grad_output: TensorType, x: TensorType, padding: Sequence[int]) -> TensorType:
-    return formatted(x, x.shape, suggested(x) if x.ndim == 4 else CONTIGUOUS)
+)(lambda a: formatted(a.self, a.self.shape, suggested(a.self) if a.self.ndim == 4 else CONTIGUOUS))
 
 
 @shape("aten.diag_embed.default")
@@ -245,9 +243,7 @@ def diag_embed(x: TensorType, offset: int = 0, dim1: int = -2, dim2: int = -1) -
 # -- rearranging -------------------------------------------------------------------------------------------------------
 
 
-@shape("aten.tril.default", "aten.triu.default")
-def triangle(x: TensorType, diagonal: int = 0) -> TensorType:
-    return fresh(x, x.shape)
+call_shape("aten.tril.default", "aten.triu.default")(lambda a: fresh(a.self, a.self.shape))
 
 
 @index_function("aten.tril.default", reads=True)

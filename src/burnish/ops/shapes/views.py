@@ -20,7 +20,7 @@ import torch
 from ...tensors.eager_strides import preserved_stride
 from ...tensors.tensor_types import TensorType, has_stride
 from ...tensors.views.view_maps import Diagonal, Expand, Map, Permute, Reshape, Slice, view_stride, view_type
-from ..operator_record import NoRule, fresh, record, shape, view, wrapped_dim
+from ..operator_record import NoRule, call_shape, fresh, record, shape, view, wrapped_dim
 
 Chain = Sequence[Map]
 
@@ -55,9 +55,7 @@ def reshape_alias(x: TensorType, size: Sequence[int], stride: Sequence[int]) -> 
     return [Reshape(tuple(size))] if tuple(size) != x.shape else []
 
 
-@shape("aten._reshape_alias.default")
-def reshape_alias_type(x: TensorType, size: Sequence[int], stride: Sequence[int]) -> TensorType:
-    return restrided(x, size, stride)
+call_shape("aten._reshape_alias.default")(lambda a: restrided(a.self, a.size, a.stride))
 
 
 @view(
@@ -261,11 +259,7 @@ def as_strided(x: TensorType, size: Sequence[int], stride: Sequence[int], storag
     raise NoRule("elements at any strides")
 
 
-@shape("aten.as_strided.default", "aten.as_strided_.default")
-def as_strided_type(
-    x: TensorType, size: Sequence[int], stride: Sequence[int], storage_offset: int | None = None
-) -> TensorType:
-    return restrided(x, size, stride)
+call_shape("aten.as_strided.default", "aten.as_strided_.default")(lambda a: restrided(a.self, a.size, a.stride))
 
 
 # -- another dtype over the same bytes ---------------------------------------------------------------------------------
@@ -377,9 +371,7 @@ def flip(x: TensorType, dims: Sequence[int]) -> Chain:
     return [Slice(d, x.shape[d] - 1, -1, x.shape[d]) for d in turned if x.ndim and x.shape[d] > 1]
 
 
-@shape("aten.flip.default")
-def flip_type(x: TensorType, dims: Sequence[int]) -> TensorType:
-    return restrided(x, x.shape, preserved_stride(x))
+call_shape("aten.flip.default")(lambda a: restrided(a.self, a.self.shape, preserved_stride(a.self)))
 
 
 def quarter_turns(k: int, dims: Sequence[int]) -> tuple[int, list[int]]:
