@@ -25,7 +25,7 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Callable, Sequence
-from typing import Any, Unpack
+from typing import Any
 
 import torch
 
@@ -34,9 +34,21 @@ from ..tensors.dtypes import BITS, DIGITS, NAMES, UNSIGNED
 from ..tensors.tensor_types import CPU, TensorType
 from .elementwise.elementwise_record import holds
 from .memory_format import copied
-from .operator_record import NoRule, Op, broadcast_shape, call_shape, decomposition, fresh, pointwise, record, shape
+from .operator_record import (
+    Arguments,
+    NoRule,
+    Op,
+    broadcast_shape,
+    call_shape,
+    decomposition,
+    fresh,
+    pointwise,
+    record,
+    registers_call,
+    shape,
+)
 from .scalar_ir import Scalar, binary, cast, const, fma
-from .shapes.creation import Options, empty_like, made, zeros
+from .shapes.creation import created, like
 
 SEED: Op = record("random_seed")
 SEEDS: Op = record("random_seeds")
@@ -81,34 +93,24 @@ def typed(bits: TensorType, dtype: torch.dtype) -> TensorType:
     return TensorType.contiguous(bits.shape, dtype, bits.device)
 
 
-@shape("aten.rand.default", "aten.randn.default", "aten.rand.generator", "aten.randn.generator")
-def rand_shape(size: Sequence[int], *, generator: object = None, **options: Any) -> TensorType:
-    return zeros(size, **options)
-
-
-@shape("aten.rand_like.default", "aten.randn_like.default", "aten.randint_like.default", "aten.randint_like.low_dtype")
-def random_like_shape(x: TensorType, *limits: int, generator: object = None, **options: Any) -> TensorType:
-    return empty_like(x, **options)
-
-
-@shape("aten.randint.default", "aten.randint.generator", "aten.randint.low", "aten.randint.low_generator")
-def randint_shape(*limits_and_size: Any, generator: object = None, **options: Unpack[Options]) -> TensorType:
-    return made(limits_and_size[-1], torch.int64, **options)
-
-
-@shape("aten.randperm.default", "aten.randperm.generator")
-def randperm_shape(n: int, *, generator: object = None, **options: Unpack[Options]) -> TensorType:
-    return made((n,), torch.int64, **options)
-
-
+call_shape("aten.rand.default", "aten.randn.default", "aten.rand.generator", "aten.randn.generator")(
+    lambda a: created(a, a.size)
+)
+call_shape("aten.randint.default", "aten.randint.generator", "aten.randint.low", "aten.randint.low_generator")(
+    lambda a: created(a, a.size, torch.int64)
+)
+call_shape("aten.randperm.default", "aten.randperm.generator")(lambda a: created(a, (a.n,), torch.int64))
+call_shape(
+    "aten.rand_like.default", "aten.randn_like.default", "aten.randint_like.default", "aten.randint_like.low_dtype"
+)(lambda a: like(a.self, a))
 call_shape("aten.bernoulli.default", "aten.bernoulli.p")(lambda a: fresh(a.self, a.self.shape))
 call_shape("aten.native_dropout.default")(lambda a: (copied(a.input), copied(a.input, torch.bool)))
 call_shape("aten.multinomial.default")(lambda a: fresh(a.self, (*a.self.shape[:-1], a.num_samples), torch.int64))
 
 
-@shape("aten.normal.Tensor_float", "aten.normal.float_Tensor", "aten.normal.Tensor_Tensor")
-def normal_shape(mean: TensorType | float, std: TensorType | float = 1.0, *, generator: object = None) -> TensorType:
-    given = [x for x in (mean, std) if isinstance(x, TensorType)]
+@call_shape("aten.normal.Tensor_float", "aten.normal.float_Tensor", "aten.normal.Tensor_Tensor")
+def normal_shape(a: Arguments) -> TensorType:
+    given = [x for x in (a.mean, a.std) if isinstance(x, TensorType)]
     return fresh(given[0], broadcast_shape([x.shape for x in given]))
 
 
@@ -211,6 +213,11 @@ def draws(*names: str) -> Callable[[Callable], Callable]:
     return decomposition(*names)
 
 
+def call_draws(*names: str) -> Callable[[Callable], Callable]:
+    """The same for a rule that takes the call's `Arguments`."""
+    return registers_call(draws, names, 1)
+
+
 def is_philox(op: Op, dtype: torch.dtype, generator: Any = None) -> bool:
     """Whether the operator uses Philox as defined here, and not eager's stream."""
     return op.name in OPERATORS and not current().eager_random and generator is None and not dtype.is_complex
@@ -279,45 +286,25 @@ def device_of(x: Any) -> torch.device:
     return x.device if isinstance(x, torch.Tensor) else x.type.device
 
 
-def plain(layout: torch.layout | None, pin_memory: bool | None) -> None:
-    if layout not in (None, torch.strided) or pin_memory:
+def draw_by_options(draw_some: Any, g: Any, a: Arguments, size: Size, dtype: torch.dtype, device: Any = None) -> Any:
+    """`dtype` and `device` are for calls that choose none."""
+    if a.layout not in (None, torch.strided) or a.pin_memory:
         raise NoRule("a layout or pinned memory")
+    dtype = a.dtype if isinstance(a.dtype, torch.dtype) else dtype  # in some schemas the default is a number
+    return draw_some(g, size, dtype, getattr(a, "generator", None), a.device or device)
 
 
-def draw_with_defaults(
-    draw_some: Any,
-    g: Any,
-    size: Size,
-    *,
-    generator: Any = None,
-    dtype: torch.dtype | None = None,
-    layout: torch.layout | None = None,
-    device: Any = None,
-    pin_memory: bool | None = None,
-) -> Any:
-    plain(layout, pin_memory)
-    return draw_some(g, size, dtype or torch.get_default_dtype(), generator, device)
+def draw_new(draw_some: Any, g: Any, a: Arguments) -> Any:
+    return draw_by_options(draw_some, g, a, a.size, torch.get_default_dtype())
 
 
-def made_like(
-    draw_some: Any,
-    g: Any,
-    x: Any,
-    *,
-    generator: Any = None,
-    dtype: torch.dtype | None = None,
-    layout: torch.layout | None = None,
-    device: Any = None,
-    pin_memory: bool | None = None,
-    memory_format: torch.memory_format | None = None,
-) -> Any:
-    plain(layout, pin_memory)
-    return draw_some(g, x.shape, dtype or x.dtype, generator, device or device_of(x))
+def draw_like(draw_some: Any, g: Any, a: Arguments) -> Any:
+    return draw_by_options(draw_some, g, a, a.self.shape, a.self.dtype, device_of(a.self))
 
 
 for kind, drawing in (("rand", draw_uniform), ("randn", draw_normal)):
-    draws(f"aten.{kind}.default", f"aten.{kind}.generator")(functools.partial(draw_with_defaults, drawing))
-    draws(f"aten.{kind}_like.default", f"aten.{kind}_like.generator")(functools.partial(made_like, drawing))
+    call_draws(f"aten.{kind}.default", f"aten.{kind}.generator")(functools.partial(draw_new, drawing))
+    call_draws(f"aten.{kind}_like.default", f"aten.{kind}_like.generator")(functools.partial(draw_like, drawing))
 
 
 @draws("aten.uniform.default")
@@ -330,9 +317,9 @@ def normal_in(g: Any, x: Any, mean: float = 0.0, std: float = 1.0, *, generator:
     return draw_normal(g, x.shape, x.dtype, generator, device_of(x), mean, std)
 
 
-@draws("aten.normal.float_float")
-def normal_of(g: Any, mean: float, std: float, size: Size, *, dtype: torch.dtype | None = None, **options: Any) -> Any:
-    return draw_with_defaults(functools.partial(draw_normal, mean=mean, std=std), g, size, dtype=dtype, **options)
+@call_draws("aten.normal.float_float")
+def normal_of(g: Any, a: Arguments) -> Any:
+    return draw_new(functools.partial(draw_normal, mean=a.mean, std=a.std), g, a)
 
 
 @draws("aten.normal.Tensor_float")
@@ -353,25 +340,18 @@ def native_dropout(g: Any, x: Any, p: float, train: bool | None) -> Any:
     return g("mul.Scalar", g("mul.Tensor", x, mask), 0.0 if p == 1 else 1 / (1 - p)), mask
 
 
-@draws("aten.randint.low", "aten.randint.low_generator")
-def randint(g: Any, low: int, high: int, size: Size, **options: Any) -> Any:
-    options["dtype"] = options.get("dtype") or torch.int64
-    return draw_with_defaults(functools.partial(draw_integers, low=low, high=high), g, size, **options)
+def draw_between(g: Any, size: Size, dtype: torch.dtype, generator: Any, device: Any, a: Arguments) -> Any:
+    return draw_integers(g, size, dtype, generator, device, getattr(a, "low", 0), a.high)
 
 
-@draws("aten.randint.default", "aten.randint.generator")
-def randint_to(g: Any, high: int, size: Size, **options: Any) -> Any:
-    return randint(g, 0, high, size, **options)
+@call_draws("aten.randint.default", "aten.randint.generator", "aten.randint.low", "aten.randint.low_generator")
+def randint(g: Any, a: Arguments) -> Any:
+    return draw_by_options(functools.partial(draw_between, a=a), g, a, a.size, torch.int64)
 
 
-@draws("aten.randint_like.low_dtype")
-def randint_like(g: Any, x: Any, low: int, high: int, **options: Any) -> Any:
-    return made_like(functools.partial(draw_integers, low=low, high=high), g, x, **options)
-
-
-@draws("aten.randint_like.default")
-def randint_like_to(g: Any, x: Any, high: int, **options: Any) -> Any:
-    return randint_like(g, x, 0, high, **options)
+@call_draws("aten.randint_like.default", "aten.randint_like.low_dtype")
+def randint_like(g: Any, a: Arguments) -> Any:
+    return draw_like(functools.partial(draw_between, a=a), g, a)
 
 
 @draws("aten.random.from")

@@ -8,17 +8,19 @@ Elements that depend only on their index have a second rule, for loops (`element
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any, TypedDict, Unpack
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import partial
+from typing import Any
 
 import torch
 
 from ...tensors.dtypes import FLOATS, NAMES
-from ...tensors.tensor_types import CPU, NumberType, TensorType
+from ...tensors.tensor_types import CPU, NumberType, TensorType, contiguous_stride
 from ...tensors.type_promotion import number_dtype
 from ..elementwise.elementwise_record import holds
 from ..memory_format import copied, format_stride
-from ..operator_record import NoRule, decomposition, shape
+from ..operator_record import Arguments, NoRule, call_decomposition, call_shape
 from ..scalar_ir import Scalar, const, select
 from .elements_from_index import ElementPosition, index_function
 
@@ -30,78 +32,36 @@ def strided(layout: torch.layout | None) -> None:
         raise NoRule(f"layout {layout}")
 
 
-class Options(TypedDict, total=False):
-    """What most operators here take besides sizes and values."""
-
-    dtype: torch.dtype | None
-    layout: torch.layout | None
-    device: torch.device | None
-    pin_memory: bool | None
-
-
-def made(
-    size: Sequence[int],
-    default: torch.dtype | None = None,
-    *,
-    dtype: torch.dtype | None = None,
-    layout: torch.layout | None = None,
-    device: torch.device | None = None,
-    pin_memory: bool | None = None,
-) -> TensorType:
-    """`default`: the dtype where no other is chosen."""
-    strided(layout)
-    place = CPU if device is None else torch.device(device)
-    return TensorType.contiguous(tuple(size), dtype or default or torch.get_default_dtype(), place)
+def created(a: Arguments, size: Sequence[int], default: torch.dtype | None = None) -> TensorType:
+    """The type of a new tensor by the call's options. `default`: the dtype where no other is chosen."""
+    strided(a.layout)
+    dtype = a.dtype if isinstance(a.dtype, torch.dtype) else default  # in some schemas the default is a number
+    place = CPU if a.device is None else torch.device(a.device)
+    return TensorType.contiguous(tuple(size), dtype or torch.get_default_dtype(), place)
 
 
 # -- of a given size ---------------------------------------------------------------------------------------------------
 
 
-@shape("aten.zeros.default", "aten.ones.default")
-def zeros(size: Sequence[int], **options: Unpack[Options]) -> TensorType:
-    return made(size, **options)
+call_shape("aten.zeros.default", "aten.ones.default")(lambda a: created(a, a.size))
+call_shape("aten.empty_strided.default")(lambda a: replace(created(a, a.size), stride=tuple(a.stride)))
+call_shape("aten.scalar_tensor.default")(lambda a: created(a, ()))
+call_shape("aten.eye.default")(lambda a: created(a, (a.n, a.n)))
+call_shape("aten.eye.m")(lambda a: created(a, (a.n, a.m)))
+call_shape("aten.full.default")(lambda a: created(a, a.size, None if a.dtype else number_dtype(a.fill_value)))
 
 
-@shape("aten.empty.memory_format")
-def empty(
-    size: Sequence[int], *, memory_format: torch.memory_format | None = None, **options: Unpack[Options]
-) -> TensorType:
-    plain = made(size, **options)
-    return TensorType(plain.shape, format_stride(plain.shape, memory_format), plain.dtype, plain.device)
+@call_shape("aten.empty.memory_format")
+def empty(a: Arguments) -> TensorType:
+    plain = created(a, a.size)
+    return replace(plain, stride=format_stride(plain.shape, a.memory_format))
 
 
-@shape("aten.empty_strided.default")
-def empty_strided(size: Sequence[int], stride: Sequence[int], **options: Unpack[Options]) -> TensorType:
-    plain = made(size, **options)
-    return TensorType(plain.shape, tuple(stride), plain.dtype, plain.device)
-
-
-@shape("aten.empty_permuted.default")
-def empty_permuted(size: Sequence[int], physical_layout: Sequence[int], **options: Unpack[Options]) -> TensorType:
-    plain = made(size, **options)
-    laid = made([size[d] for d in physical_layout]).stride
-    stride = tuple(laid[list(physical_layout).index(k)] for k in range(len(size)))
-    return TensorType(plain.shape, stride, plain.dtype, plain.device)
-
-
-@shape("aten.full.default")
-def full(size: Sequence[int], fill_value: Number, **options: Unpack[Options]) -> TensorType:
-    return made(size, None if options.get("dtype") else number_dtype(fill_value), **options)
-
-
-@shape("aten.scalar_tensor.default")
-def scalar_tensor(s: Number, **options: Unpack[Options]) -> TensorType:
-    return made((), **options)
-
-
-@shape("aten.eye.default")
-def eye(n: int, **options: Unpack[Options]) -> TensorType:
-    return made((n, n), **options)
-
-
-@shape("aten.eye.m")
-def eye_of(n: int, m: int, **options: Unpack[Options]) -> TensorType:
-    return made((n, m), **options)
+@call_shape("aten.empty_permuted.default")
+def empty_permuted(a: Arguments) -> TensorType:
+    laid = contiguous_stride(tuple(a.size[d] for d in a.physical_layout))
+    order = list(a.physical_layout)
+    return replace(created(a, a.size), stride=tuple(laid[order.index(k)] for k in range(len(a.size))))
 
 
 @index_function("aten.zeros.default", "aten.zeros_like.default", "aten.new_zeros.default")
@@ -145,90 +105,50 @@ def number(value: Number, dtype: str) -> Scalar:
 # -- like another tensor -----------------------------------------------------------------------------------------------
 
 
-@shape("aten.empty_like.default", "aten.zeros_like.default", "aten.ones_like.default")
-def empty_like(
-    x: TensorType,
-    *,
-    dtype: torch.dtype | None = None,
-    layout: torch.layout | None = None,
-    device: torch.device | None = None,
-    pin_memory: bool | None = None,
-    memory_format: torch.memory_format | None = None,
-) -> TensorType:
-    strided(layout)
-    found = copied(x, dtype, memory_format)
-    return found if device is None else TensorType(found.shape, found.stride, found.dtype, torch.device(device))
+def like(x: TensorType, a: Arguments) -> TensorType:
+    strided(a.layout)
+    found = copied(x, a.dtype, a.memory_format)
+    return found if a.device is None else replace(found, device=torch.device(a.device))
 
 
-@shape("aten.full_like.default")
-def full_like(x: TensorType, fill_value: Number, **options: Any) -> TensorType:
-    return empty_like(x, **options)
+def beside(x: TensorType, a: Arguments) -> TensorType:
+    """A tensor of a given size, where x is."""
+    found = created(a, a.size, x.dtype)
+    return found if a.device else replace(found, device=x.device)
 
 
-@shape("aten.new_empty.default", "aten.new_zeros.default", "aten.new_ones.default")
-def new_empty(x: TensorType, size: Sequence[int], **options: Unpack[Options]) -> TensorType:
-    found = made(size, x.dtype, **options)
-    return found if options.get("device") else TensorType(found.shape, found.stride, found.dtype, x.device)
-
-
-@shape("aten.new_full.default")
-def new_full(x: TensorType, size: Sequence[int], fill_value: Number, **options: Unpack[Options]) -> TensorType:
-    return new_empty(x, size, **options)
+call_shape("aten.empty_like.default", "aten.zeros_like.default", "aten.ones_like.default", "aten.full_like.default")(
+    lambda a: like(a.self, a)
+)
+call_shape("aten.new_empty.default", "aten.new_zeros.default", "aten.new_ones.default", "aten.new_full.default")(
+    lambda a: beside(a.self, a)
+)
+call_shape("aten.new_empty_strided.default")(lambda a: replace(beside(a.self, a), stride=tuple(a.stride)))
 
 
 # A filled tensor does not depend on the values of its template. Without that operand it is frozen and inlined in loops.
 
 
-@decomposition("aten.zeros_like.default")
-def zeros_like_filled(g: Any, x: Any, **options: Any) -> Any:
-    return filled(g, empty_like(x.type, **options), 0)
-
-
-@decomposition("aten.ones_like.default")
-def ones_like_filled(g: Any, x: Any, **options: Any) -> Any:
-    return filled(g, empty_like(x.type, **options), 1)
-
-
-@decomposition("aten.full_like.default")
-def full_like_filled(g: Any, x: Any, fill_value: Number, **options: Any) -> Any:
-    return filled(g, empty_like(x.type, **options), fill_value)
-
-
-@decomposition("aten.new_zeros.default")
-def new_zeros_filled(g: Any, x: Any, size: Sequence[int], **options: Any) -> Any:
-    return filled(g, new_empty(x.type, size, **options), 0)
-
-
-@decomposition("aten.new_ones.default")
-def new_ones_filled(g: Any, x: Any, size: Sequence[int], **options: Any) -> Any:
-    return filled(g, new_empty(x.type, size, **options), 1)
-
-
-@decomposition("aten.new_full.default")
-def new_full_filled(g: Any, x: Any, size: Sequence[int], fill_value: Number, **options: Any) -> Any:
-    return filled(g, new_empty(x.type, size, **options), fill_value)
-
-
-@decomposition("aten.full.default")
-def full_of_a_changing_number(g: Any, size: Sequence[int], value: Any, **options: Any) -> Any:
+@call_decomposition("aten.full.default")
+def full_of_a_changing_number(g: Any, a: Arguments) -> Any:
     """Fill with a live scalar: loops read it and multiply ones by it."""
+    value = a.fill_value
     if not isinstance(getattr(value, "type", None), NumberType):
         raise NoRule("a constant")
-    type = made(size, value.dtype, **options)
+    type = created(a, a.size, value.dtype)
     if type.dtype is not value.dtype and (not type.dtype.is_floating_point or type.dtype is torch.float16):
         raise NoRule(f"a number that may not fit into {type.dtype}")
     return g.convert(g("mul.Tensor", g.full(type.shape, 1, type), value), type.dtype)
 
 
-def filled(g: Any, type: TensorType, value: Any) -> Any:
+def filled(g: Any, a: Arguments, typed: Callable[[TensorType, Arguments], TensorType], value: Number | None) -> Any:
+    """A tensor of the type that `typed` returns. `value`: the call's own if None."""
+    type, value = typed(a.self.type, a), a.fill_value if value is None else value
     if NAMES.get(type.dtype, "c")[0] != "c" and isinstance(value, Number):
         number(value, NAMES[type.dtype])  # raises where eager does, or wraps around
     return g.restride(g.full(type.shape, value, type), type.stride)
 
 
-@shape("aten.new_empty_strided.default")
-def new_empty_strided(
-    x: TensorType, size: Sequence[int], stride: Sequence[int], **options: Unpack[Options]
-) -> TensorType:
-    found = new_empty(x, size, **options)
-    return TensorType(found.shape, tuple(stride), found.dtype, found.device)
+for kind, number_there in (("zeros", 0), ("ones", 1), ("full", None)):
+    for name, typed in ((f"aten.{kind}_like.default", like), (f"aten.new_{kind}.default", beside)):
+        call_decomposition(name)(partial(filled, typed=typed, value=number_there))

@@ -6,36 +6,27 @@ arange(0, 10, 3)                   i64[4]
 from __future__ import annotations
 
 import math
-from typing import Unpack
 
 import torch
 
 from ...tensors.tensor_types import TensorType
 from ...tensors.type_promotion import number_dtype
-from ..operator_record import NoRule, shape
+from ..operator_record import Arguments, NoRule, call_shape
 from ..scalar_ir import Scalar, cast
-from .creation import Number, Options, made
+from .creation import Number, created
 from .elements_from_index import ElementPosition, index_function
 
 
-def range_type(start: Number, end: Number, step: Number, options: Options) -> TensorType:
+@call_shape("aten.arange.default", "aten.arange.start", "aten.arange.start_step")
+def arange(a: Arguments) -> TensorType:
+    start, end, step = getattr(a, "start", 0), a.end, getattr(a, "step", 1)
     whole = all(isinstance(limit, int) for limit in (start, end, step))
     if step == 0 or (end - start) / step < 0:
         raise NoRule(f"a range from {start} to {end} in steps of {step}")
-    if not whole and options.get("dtype") is torch.int64:  # of arange(3.5) older torch (2.11) makes 3 elements, newer 4
+    if not whole and a.dtype is torch.int64:  # of arange(3.5) older torch (2.11) makes 3 elements, newer 4
         raise NoRule(f"whole numbers from {start} to {end} in steps of {step}")
     count = -((start - end) // step) if whole else math.ceil((end - start) / step)
-    return made((count,), torch.int64 if whole else None, **options)
-
-
-@shape("aten.arange.default")
-def arange(end: Number, **options: Unpack[Options]) -> TensorType:
-    return range_type(0, end, 1, options)
-
-
-@shape("aten.arange.start", "aten.arange.start_step")
-def arange_from(start: Number, end: Number, step: Number = 1, **options: Unpack[Options]) -> TensorType:
-    return range_type(start, end, step, options)
+    return created(a, (count,), torch.int64 if whole else None)
 
 
 EXACT = 1 << 24
@@ -68,24 +59,22 @@ LINES = """
 """.split()
 
 
-@shape(*LINES)
-def linspace(
-    start: Number | TensorType, end: Number | TensorType, steps: int, base: float = 10.0, **options: Unpack[Options]
-) -> TensorType:
+@call_shape(*LINES)
+def linspace(a: Arguments) -> TensorType:
     is_complex = any(
         isinstance(limit, complex) or (isinstance(limit, TensorType) and limit.dtype.is_complex)
-        for limit in (start, end)
+        for limit in (a.start, a.end)
     )
-    return made((steps,), number_dtype(1j) if is_complex else None, **options)
+    return created(a, (a.steps,), number_dtype(1j) if is_complex else None)
 
 
-@shape("aten.tril_indices.default")
-def tril_indices(row: int, col: int, offset: int = 0, **options: Unpack[Options]) -> TensorType:
-    count = sum(min(max(k + offset + 1, 0), col) for k in range(row))
-    return made((2, count), torch.int64, **options)
+@call_shape("aten.tril_indices.default")
+def tril_indices(a: Arguments) -> TensorType:
+    count = sum(min(max(k + a.offset + 1, 0), a.col) for k in range(a.row))
+    return created(a, (2, count), torch.int64)
 
 
-@shape("aten.triu_indices.default")
-def triu_indices(row: int, col: int, offset: int = 0, **options: Unpack[Options]) -> TensorType:
-    count = sum(min(max(col - k - offset, 0), col) for k in range(row))
-    return made((2, count), torch.int64, **options)
+@call_shape("aten.triu_indices.default")
+def triu_indices(a: Arguments) -> TensorType:
+    count = sum(min(max(a.col - k - a.offset, 0), a.col) for k in range(a.row))
+    return created(a, (2, count), torch.int64)
