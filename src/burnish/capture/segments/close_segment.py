@@ -91,6 +91,7 @@ def close(
             opened = None if tracer.symbolic_sizes is None else tracer.symbolic_sizes.inputs()
             if opened is not None:
                 tracer.symbolic_sizes.guard_box(opened)  # type: ignore[union-attr]
+                opened = tracer.symbolic_sizes.graph_inputs(opened)  # type: ignore[union-attr]
         check, is_step = _check(tracer, rebuilder, slots)
     if graph_module is not None:
         # Formatting a graph is slow, so the listener does it.
