@@ -78,3 +78,13 @@ def test_sizes_that_only_python_reads_before_a_break():
     calls = [(torch.randn(m, 12), torch.randn(n, 16)) for m, n in ((4, 5), (3, 7), (8, 2))]
     seen = called_with(two_graphs, calls, dynamic=True)
     assert seen.is_open and not seen.why_apiece, seen.words
+
+
+def test_a_graph_after_a_break_whose_only_size_is_a_constant():
+    def pooled(x, rows):
+        kept = x[rows]
+        return kept.view(x.shape[0], -1, 8)[:, -1].tanh() @ torch.ones(8, 2)
+
+    calls = [(torch.randn(n, m, 8), torch.ones(n, m, dtype=torch.bool)) for n, m in ((13, 7), (13, 9), (13, 4))]
+    seen = called_with(pooled, calls, dynamic=True)
+    assert not seen.why_apiece, seen.words

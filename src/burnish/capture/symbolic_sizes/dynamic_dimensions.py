@@ -110,10 +110,11 @@ class SymbolicSizes:
         """For the box of all sizes. None if every size turned out to be a constant."""
         return symbolic_example_inputs(self.symbols, self.tracer.recorder, self.given, unsettled(self.symbols))
 
-    def graph_inputs(self, inputs: SymbolicExampleInputs) -> SymbolicExampleInputs:
-        """For the backend, which reads every symbol from an input: those that no input has are left out."""
+    def graph_inputs(self) -> SymbolicExampleInputs | None:
+        """For the backend, which reads every symbol from an input: those that no input has are left out. None if no
+        symbol is left."""
         found = self.symbols, self.tracer.recorder, self.given
-        return symbolic_example_inputs(*found, sorted(read_symbols(*found))) or inputs
+        return symbolic_example_inputs(*found, sorted(read_symbols(*found)))
 
     def guard_box(self, inputs: SymbolicExampleInputs) -> None:
         """At the end: the segment serves sizes for which its calls are the same."""
