@@ -38,6 +38,20 @@ class Project:
     """Parts of names of tests about Dynamo itself."""
 
 
+TRANSFORMERS = (
+    *("bert", "roberta", "albert", "electra", "distilbert", "deberta_v2", "modernbert", "gpt2", "gpt_neox", "opt"),
+    *("bloom", "falcon", "llama", "llama4", "mistral", "mixtral", "qwen2", "qwen3", "qwen3_moe", "qwen3_next", "gemma"),
+    *("gemma2", "gemma3", "gemma3n", "phi3", "cohere2", "olmoe", "deepseek_v3", "gpt_oss", "granitemoehybrid", "bamba"),
+    *("mamba", "mamba2", "falcon_mamba", "jamba", "lfm2", "recurrent_gemma", "rwkv", "t5", "bart", "moonshine"),
+    *("whisper", "wav2vec2", "hubert", "vit", "beit", "swin", "dinov2", "vitpose", "clip", "siglip", "detr", "sam"),
+    *("llava", "qwen2_vl", "smolvlm", "blip_2", "musicgen", "mimi", "diffllama", "zamba2", "t5gemma"),
+)
+IMAGE_PROCESSORS = ("vit", "clip", "detr", "sam", "llava", "qwen2_vl", "idefics3", "vitmatte", "pixtral", "siglip2")
+"""Types of models, one for each kind of architecture."""
+ACCELERATOR, MARK = "    @require_torch_accelerator\n", "    @pytest.mark.torch_compile_test\n"
+"""Decorators of their tests that compile."""
+
+
 PROJECTS: dict[str, Project] = {
     "tensordict": Project(
         "pytorch/tensordict",
@@ -71,6 +85,43 @@ PROJECTS: dict[str, Project] = {
         arguments=("-k", "compile or optim or linear or quant"),
         calls="torch.compile(model, fullgraph=True) of quantized modules, and of optimizer steps",
         about_dynamo=("fp8_inductor",),
+    ),
+    "transformers": Project(
+        "huggingface/transformers",
+        "transformers",
+        version="5.15.0",
+        packages=("parameterized", "datasets", "sentencepiece", "protobuf", "timeout-decorator"),
+        paths=("tests", "utils", "src", "pyproject.toml", "conftest.py"),
+        tests=(
+            *(f"tests/models/{name}/test_modeling_{name}.py" for name in TRANSFORMERS),
+            *(f"tests/models/{name}/test_image_processing_{name}.py" for name in IMAGE_PROCESSORS),
+            "tests/models/llava_onevision/test_video_processing_llava_onevision.py",
+            "tests/generation/test_stopping_criteria.py",
+            "tests/utils/test_cache_utils.py",
+            "tests/utils/test_deprecation.py",
+            "tests/utils/test_generic.py",
+            "tests/utils/test_import_utils.py",
+            "tests/test_executorch.py",
+            "tests/trainer/test_trainer.py",
+        ),
+        arguments=("-k", "compile or compilation or static_cache and not bnb", "-o", "addopts="),
+        variables=(("TRANSFORMERS_TEST_DEVICE", "cpu"),),
+        edits=(
+            ("conftest.py", "    register_network_debug_plugin(config)\n", ""),
+            (
+                "tests/test_modeling_common.py",
+                f"{ACCELERATOR}{MARK}    @slow\n    def test_sdpa_can",
+                "    def test_sdpa_can",
+            ),
+            ("tests/test_modeling_common.py", '["cuda", "rocm", "xpu"]', '["cuda", "rocm", "xpu", "cpu"]'),
+            (
+                "tests/test_modeling_common.py",
+                f"    @slow\n{ACCELERATOR}{MARK}    def test_torch",
+                "    def test_torch",
+            ),
+            ("tests/test_image_processing_common.py", f"    @slow\n{ACCELERATOR}    @require_vision\n{MARK}", ""),
+        ),
+        calls="generate() with static caches, models with fullgraph=True and dynamic=True, training, image processors",
     ),
     "kornia": Project(
         "kornia/kornia",
@@ -124,6 +175,7 @@ PROJECTS: dict[str, Project] = {
         version="0.6.0",
         tag="{version}",
         tests=("tests/o3", "tests/nn", "tests/math"),
+        arguments=("-k", "not normalized and not normalization"),  # statistics of many draws, which compile nothing
         calls="assert_torch_compile: fullgraph=True, on modules made of generated code",
     ),
     "lightning": Project(

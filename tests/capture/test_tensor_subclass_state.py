@@ -75,3 +75,36 @@ def test_rule_that_a_library_registers_for_a_class():
         factor = 20 if kind is Held else 1
         torch.testing.assert_close(compiled(kind(inner)), inner * factor + 1)
     assert burnish.was_compiled(compiled)
+
+
+class Scaled(torch.Tensor):
+    """Its rule for every function assigns to a property."""
+
+    @property
+    def scale(self):
+        return self.__dict__.get("_scale", 1.0)
+
+    @scale.setter
+    def scale(self, value):
+        self._scale = value * 2
+
+    @classmethod
+    def __torch_function__(cls, func, types, args=(), kwargs=None):
+        out = super().__torch_function__(func, types, args, kwargs or {})
+        if isinstance(out, cls) and isinstance(args[0], cls):
+            out.scale = args[0].scale
+        return out
+
+
+def test_setter_of_a_property_of_a_subclass_is_interpreted():
+    def set_scale(x, value):
+        x.scale = value
+        return x * 2
+
+    compiled = burnish.compile(set_scale, backend="eager", fullgraph=True)
+    for value in (1.5, 1.5, 3.0, "ab"):
+        x, y = (torch.arange(3.0).as_subclass(Scaled) for _ in range(2))
+        found, expected = compiled(x, value), set_scale(y, value)
+        assert (x.scale, found.scale) == (y.scale, expected.scale) == (value * 2, value * 4)
+        assert found.tolist() == expected.tolist()
+    assert burnish.was_compiled(compiled)

@@ -51,6 +51,29 @@ def test_a_sum_of_sizes_of_which_one_is_a_multiple_of_the_other():
     assert str(space.fit([sum(point) for point in space.points])) in ("s0 + s1", "s1 + s0")
 
 
+def test_products_of_many_sizes():
+    space = Space.around({"s0": 13, "s1": 4, "s2": 7})
+    formula = space.fit([2 * batch * choices * length**2 for batch, choices, length in space.points])
+    assert formula.at((3, 5, 9)) == 2 * 3 * 5 * 9**2
+    formula = space.fit([batch * choices**2 * length**2 for batch, choices, length in space.points])
+    assert formula.at((3, 5, 9)) == 3 * 5**2 * 9**2
+    with pytest.raises(NoFormula):
+        space.fit([batch * choices * length**2 + length**3 for batch, choices, length in space.points])
+
+
+def scores_of_several_sequences(tokens, table):
+    table = table[tokens.view(-1, tokens.shape[-1])]
+    heads = table.unflatten(-1, (2, 8)).transpose(1, 2)
+    return ((heads @ heads.transpose(-1, -2)).softmax(-1) @ heads).sum((1, 2))
+
+
+def test_one_compilation_serves_any_number_of_sequences_of_any_length():
+    table = torch.randn(50, 16)
+    shapes = [(13, 4, 7), (3, 5, 9), (2, 3, 4), (6, 2, 11)]
+    seen = called_with(scores_of_several_sequences, [(torch.randint(50, shape), table) for shape in shapes])
+    assert seen.is_open and not seen.why_apiece, seen.words
+
+
 torch.manual_seed(0)
 NARROW = nn.Sequential(
     *(nn.Conv2d(3, 8, 3, stride=2, padding=1), nn.GroupNorm(4, 8), nn.SiLU(), nn.Conv2d(8, 8, 3, stride=2)),

@@ -57,3 +57,34 @@ def test_a_conversation_in_another_batch_is_compiled_for_all_its_lengths():
                 x = torch.randn(batch, 1 if token else 5, 8)
                 torch.testing.assert_close(compiled(x, mine), fn(x, theirs))
     assert seen.segments < 8
+
+
+def test_sizes_that_no_input_of_a_graph_has():
+    def only_one(x, y, z):
+        return x.sin() * 2 if y.shape[0] < z.shape[1] else x.cos() + y.shape[0]
+
+    calls = [(4, 5, 9), (3, 7, 10), (8, 4, 5), (6, 9, 4), (5, 6, 6), (7, 30, 4)]
+    calls = [(torch.randn(m, 128), torch.randn(n, 16), torch.randn(2, k)) for m, n, k in calls]
+    seen = called_with(only_one, calls, dynamic=True)
+    assert seen.is_open and not seen.why_apiece and seen.segments == 2, seen.words
+
+
+def test_sizes_that_only_python_reads_before_a_break():
+    def two_graphs(x, y):
+        first = x.sin()
+        burnish.graph_break()
+        return first * y.shape[0], y.cos() + first.sum()
+
+    calls = [(torch.randn(m, 12), torch.randn(n, 16)) for m, n in ((4, 5), (3, 7), (8, 2))]
+    seen = called_with(two_graphs, calls, dynamic=True)
+    assert seen.is_open and not seen.why_apiece, seen.words
+
+
+def test_a_graph_after_a_break_whose_only_size_is_a_constant():
+    def pooled(x, rows):
+        kept = x[rows]
+        return kept.view(x.shape[0], -1, 8)[:, -1].tanh() @ torch.ones(8, 2)
+
+    calls = [(torch.randn(n, m, 8), torch.ones(n, m, dtype=torch.bool)) for n, m in ((13, 7), (13, 9), (13, 4))]
+    seen = called_with(pooled, calls, dynamic=True)
+    assert not seen.why_apiece, seen.words

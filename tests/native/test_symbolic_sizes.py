@@ -828,3 +828,15 @@ def test_kernels_share_a_launch_at_all_sizes_or_at_none(monkeypatch, limit):
             x = torch.randn(n, 16)
             same(compiled(x), fn(x))
     assert seen.is_open and not failed
+
+
+def test_rows_that_are_written_one_after_another():
+    def substituted(x):
+        x = x * 2
+        for i in range(1, 8):
+            row, above = x[..., i, :i].clone(), x[..., :i, :i].clone()
+            x[..., i, :i] = row + (row.unsqueeze(-1) * above).sum(-2)
+        return x + torch.eye(8)
+
+    seen = called_with(substituted, [(torch.randn(n, 4, 8, 8) / 4,) for n in (3, 4, 5, 9, 2)])
+    assert seen.is_open and not seen.why_apiece and seen.segments == 2, seen.words

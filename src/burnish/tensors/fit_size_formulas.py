@@ -25,6 +25,9 @@ Quotient = tuple[int, int, int]
 """A further symbol, ``(symbol + added) // divisor``, as after a strided convolution: the number of the symbol, which
 may be a quotient itself, the number added, and the divisor."""
 
+Monomial = tuple[Point, list[int]]
+"""The powers of the symbols, and the product of them at each point."""
+
 DIVISORS = (2, 3, 4, 8, 16, 32)
 
 MOST_QUOTIENTS = 12
@@ -43,6 +46,10 @@ FARTHER = 11
 """More, for programs that divide sizes: quotients are equal at some of the others."""
 
 DEGREE = 3
+
+FARTHER_DEGREE, MOST_PRODUCTS = 5, 1000
+"""For a single product, which few examples determine. The scores of attention over several sequences in each element of
+a batch are as many as a product of four or five sizes."""
 
 NUMBER = re.compile(r"(?<![\w.])\d+(?![\w.])")
 """An integer in a text."""
@@ -226,16 +233,16 @@ class Space:
             or self.of_two(values)
             or (self.of_two_and_more(values) if is_single else None)
             or (self.of_one(values, True) if self.quotients else None)
+            or self.of_long_product(values)
         )
 
     def of_one(self, values: tuple[int, ...], has_quotients: bool) -> Formula | None:
         """A product, or the sum of one and a number. Quotients are equal at several points, where a sum would fit by
         chance: one of a product with quotients is not tried."""
-        monomials = self.monomials(has_quotients)
-        for powers, products in monomials:
-            factor, rest = divmod(values[0], products[0]) if products[0] else (0, 1)
-            if not rest and all(factor * p == v for p, v in zip(products, values, strict=True)):
-                return self.formula((factor, powers))
+        monomials = self.monomials(has_quotients, range(1, DEGREE + 1))
+        found = self.of_product(values, monomials)
+        if found is not None:
+            return found
         for powers, products in monomials:
             if has_quotients and sum(powers) > 1:
                 continue
@@ -246,9 +253,22 @@ class Space:
                 return self.formula((step, powers), (added, ()))
         return None
 
+    def of_product(self, values: tuple[int, ...], monomials: Iterable[Monomial]) -> Formula | None:
+        for powers, products in monomials:
+            factor, rest = divmod(values[0], products[0]) if products[0] else (0, 1)
+            if not rest and all(factor * p == v for p, v in zip(products, values, strict=True)):
+                return self.formula((factor, powers))
+        return None
+
+    def of_long_product(self, values: tuple[int, ...]) -> Formula | None:
+        count = len(self.names) + len(self.quotients)
+        degrees = range(DEGREE + 1, FARTHER_DEGREE + 1)
+        few = [degree for degree in degrees if math.comb(count + degree - 1, degree) <= MOST_PRODUCTS]
+        return self.of_product(values, self.monomials(True, few))
+
     def of_two(self, values: tuple[int, ...]) -> Formula | None:
         """A sum of two products."""
-        for (first, a), (second, b) in itertools.combinations(self.monomials(False), 2):
+        for (first, a), (second, b) in itertools.combinations(self.monomials(False, range(1, DEGREE + 1)), 2):
             at = next((k for k, (p, q) in enumerate(zip(a, b, strict=True)) if a[0] * q != p * b[0]), 0)
             if not at:
                 continue
@@ -280,7 +300,7 @@ class Space:
         padded = [(factor, (*powers, *[0] * (len(names) - len(powers)))) for factor, powers in terms]
         return Formula(tuple(names), tuple(padded), self.quotients)
 
-    def monomials(self, has_quotients: bool) -> list[tuple[Point, list[int]]]:
+    def monomials(self, has_quotients: bool, degrees: Iterable[int]) -> list[Monomial]:
         """Products of powers of symbols, simplest first, with their values at the points. A size and quotients of it
         are not multiplied with each other."""
         quotients = self.quotients if has_quotients else ()
@@ -288,7 +308,7 @@ class Space:
         for number, *_ in quotients:
             size_of.append(size_of[number])
         found = []
-        for degree in range(1, DEGREE + 1):
+        for degree in degrees:
             for some in itertools.combinations_with_replacement(range(len(size_of)), degree):
                 used = {*some}
                 powers = tuple(map(some.count, range(len(size_of))))

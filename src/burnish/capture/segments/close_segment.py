@@ -83,7 +83,7 @@ def close(
         recorder = tracer.recorder
         graph_module, graph = None, None
         written = recorder.written_inputs()
-        opened = None
+        opened = symbolic_inputs = None
         if recorder.calls or rebuilder.outputs:
             graph_module = build_graph(recorder, rebuilder.outputs)
             if tracer.settings_at_start is not None:
@@ -91,6 +91,7 @@ def close(
             opened = None if tracer.symbolic_sizes is None else tracer.symbolic_sizes.inputs()
             if opened is not None:
                 tracer.symbolic_sizes.guard_box(opened)  # type: ignore[union-attr]
+                symbolic_inputs = tracer.symbolic_sizes.graph_inputs()  # type: ignore[union-attr]
         check, is_step = _check(tracer, rebuilder, slots)
     if graph_module is not None:
         # Formatting a graph is slow, so the listener does it.
@@ -99,7 +100,7 @@ def close(
         graph_module.meta[REQUEST] = CompileRequest(
             requests_before_compiling(tracer, is_again, is_step, opened is not None),
             guards_number_types=True,
-            symbolic_inputs=opened,
+            symbolic_inputs=symbolic_inputs,
             written_inputs=tuple(handle.key for handle in written),
             outputs_are_inference=tuple(rebuilder.in_inference_mode) if switches_mode else (),
             native_rules=tracer.subclasses.why_native(),

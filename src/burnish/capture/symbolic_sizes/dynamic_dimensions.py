@@ -37,7 +37,15 @@ from ..guards.tensor_metadata import TENSOR_TYPES, open_facts
 from ..numbers import graph_numbers, live_scalars
 from ..pytorch import number_arguments, torch_call_roles
 from . import argument_checks
-from .example_inputs import Like, SymbolicExampleInputs, computation, evaluated, symbolic_example_inputs
+from .example_inputs import (
+    Like,
+    SymbolicExampleInputs,
+    computation,
+    evaluated,
+    read_symbols,
+    symbolic_example_inputs,
+    unsettled,
+)
 from .meta_shape_replay import NotRepeatable, ShapeReplay
 from .size_symbols import FAR, LEAST, SymbolPlace, Symbols, size_query
 
@@ -99,18 +107,24 @@ class SymbolicSizes:
         """Sizes of results that the program has seen: by call, path and dimension, the result and the formula."""
 
     def inputs(self) -> SymbolicExampleInputs | None:
-        """For the backend. None if every size turned out to be a constant."""
-        return symbolic_example_inputs(self.symbols, self.tracer.recorder, self.given)
+        """For the box of all sizes. None if every size turned out to be a constant."""
+        return symbolic_example_inputs(self.symbols, self.tracer.recorder, self.given, unsettled(self.symbols))
+
+    def graph_inputs(self) -> SymbolicExampleInputs | None:
+        """For the backend, which reads every symbol from an input: those that no input has are left out. None if no
+        symbol is left."""
+        found = self.symbols, self.tracer.recorder, self.given
+        return symbolic_example_inputs(*found, sorted(read_symbols(*found)))
 
     def guard_box(self, inputs: SymbolicExampleInputs) -> None:
         """At the end: the segment serves sizes for which its calls are the same."""
-        left = [leaf for k, leaf in enumerate(self.symbols.leaves) if k not in self.symbols.settled]
+        left = [self.symbols.leaves[k] for k in unsettled(self.symbols)]
         self.tracer.guard_outcome(live_scalars.Expression(self.box_of(inputs).holds, tuple(left)), True)
 
     def box_of(self, inputs: SymbolicExampleInputs) -> SizeBox:
         from .size_box import SizeBox  # few programs have symbolic sizes
 
-        symbols, number = self.symbols, computation(self.symbols)
+        symbols, number = self.symbols, computation(self.symbols, unsettled(self.symbols))
         # For shapes alone it does not matter that a tensor is lazily conjugated.
         given = [
             Like.of(x) if k in inputs.shapes and isinstance(x, torch.Tensor) else x for k, x in enumerate(inputs.given)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -88,10 +88,13 @@ class SymbolicExampleInputs:
         return made
 
 
-def computation(symbols: Symbols) -> Callable[[Any], Callable[[Point], Any]]:
-    """Makes a function of a point from the formula of a number."""
+def unsettled(symbols: Symbols) -> list[int]:
+    return [k for k in range(len(symbols.hints)) if k not in symbols.settled]
+
+
+def computation(symbols: Symbols, left: Sequence[int]) -> Callable[[Any], Callable[[Point], Any]]:
+    """Makes a function of a point, which has the sizes of the symbols `left`, from the formula of a number."""
     leaves, hints = dict(symbols.of_leaf), tuple(symbols.hints)
-    left = [k for k in range(len(hints)) if k not in symbols.settled]
 
     def number(expression: live_scalars.Expression) -> Callable[[Point], Any]:
         def at(point: Point) -> Any:
@@ -106,28 +109,47 @@ def computation(symbols: Symbols) -> Callable[[Any], Callable[[Point], Any]]:
 
 
 def symbolic_example_inputs(
-    symbols: Symbols, recorder: Any, tensors: Mapping[int, Any]
+    symbols: Symbols, recorder: Any, tensors: Mapping[int, Any], left: Sequence[int]
 ) -> SymbolicExampleInputs | None:
-    """None if every size turned out to be a constant."""
-    left = [k for k in range(len(symbols.hints)) if k not in symbols.settled]
+    """With the symbols `left`. None if every size turned out to be a constant."""
     if not left:
         return None
     space = symbols.space_of(left)
-    number = computation(symbols)
+    number = computation(symbols, left)
     shapes, orders, numbers = {}, {}, {}
+    for k, sizes in symbolic_parts(symbols, recorder, tensors):
+        if sizes is None:
+            numbers[k] = number(recorder.inputs[k].source)
+        else:
+            shapes[k] = [
+                size if type(size) is int else space.fit(list(map(number(size.expression), space.points)))
+                for size in sizes
+            ]
+            orders[k] = tensors[id(recorder.examples[k])][2]
+    likes = [Like.of(x) if is_plain(x) else x for x in recorder.examples]
+    return SymbolicExampleInputs(space, likes, shapes, orders, numbers)
+
+
+def symbolic_parts(
+    symbols: Symbols, recorder: Any, tensors: Mapping[int, Any]
+) -> Iterator[tuple[int, Sequence[Any] | None]]:
+    """The inputs of a graph that depend on symbols: the sizes of a tensor, None for a number."""
     for k, (handle, example) in enumerate(zip(recorder.inputs, recorder.examples, strict=True)):
         if isinstance(example, torch.Tensor):
             given = tensors.get(id(example))
             if given is not None and any(isinstance(size, live_scalars.LiveInt) for size in given[1]):
-                shapes[k] = [
-                    size if type(size) is int else space.fit(list(map(number(size.expression), space.points)))
-                    for size in given[1]
-                ]
-                orders[k] = given[2]
+                yield k, given[1]
         elif symbols.follows(handle.source) and not symbols.symbols_of(handle.source) <= symbols.settled:
-            numbers[k] = number(handle.source)  # the others are constants of the graph
-    likes = [Like.of(x) if is_plain(x) else x for x in recorder.examples]
-    return SymbolicExampleInputs(space, likes, shapes, orders, numbers)
+            yield k, None  # the others are constants of the graph
+
+
+def read_symbols(symbols: Symbols, recorder: Any, tensors: Mapping[int, Any]) -> set[int]:
+    """Those that inputs of a graph depend on. Python has read the others, or nothing has."""
+    found: set[int] = set()
+    for k, sizes in symbolic_parts(symbols, recorder, tensors):
+        for size in (recorder.inputs[k].source,) if sizes is None else sizes:
+            found |= symbols.symbols_of(size.expression if isinstance(size, live_scalars.LiveInt) else size)
+    return found - symbols.settled
 
 
 def is_plain(x: Any) -> bool:

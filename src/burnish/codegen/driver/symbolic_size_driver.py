@@ -12,7 +12,8 @@ from __future__ import annotations
 import re
 from bisect import bisect_right
 from collections.abc import Mapping, Sequence
-from typing import Any
+from dataclasses import fields
+from typing import Any, get_args
 
 import torch
 
@@ -33,6 +34,7 @@ from ...schedule.loops.build_kernel import Launch
 from ...schedule.memory.plan_symbolic_arena import Slots
 from ...schedule.plan_steps import Plan
 from ...tensors.fit_size_formulas import NUMBER, Formula, NoFormula, Point, Space
+from ...tensors.views.view_maps import Map
 from ..llvm.symbolic_size_kernel import SymbolicKernel
 from .generate_driver import DriverWriter
 
@@ -65,6 +67,14 @@ class SymbolicDriverWriter(DriverWriter):
         if type(candidate.call) is not LibraryCall:
             raise NoFormula(f"the library call {candidate.name} is made for one size")
         super().run_library(node)
+
+    def constant(self, given: Any) -> str:
+        """A view map is written in the text, where its sizes may be formulas."""
+        if not isinstance(given, get_args(Map)):
+            return super().constant(given)
+        name = type(given).__name__
+        self.things[name] = type(given)
+        return f"{name}({', '.join(repr(getattr(given, field.name)) for field in fields(given))})"
 
 
 def all_entries(calls: NativeCalls) -> list[Entry]:

@@ -14,7 +14,7 @@ from .call_rewrites.masked_writes import is_masked_write, write_masked
 from .call_rewrites.max_pool1d_strides import is_pooled_line, pool_line
 from .call_rewrites.one_hot_class_check import check_classes, is_one_hot
 from .call_rewrites.recurrent_layers import is_recurrent, trace_recurrent
-from .call_rewrites.scalar_tensor_index import pick, picking_tensor
+from .call_rewrites.scalar_tensor_index import READS, has_scalar_index, read, write
 from .differentiate import custom_backwards
 from .symbolic_scalar import with_symbolic_scalars
 from .traceability import is_custom, why_not_called, why_not_data
@@ -25,10 +25,10 @@ def run_node(tracer: AtenTracer, node: torch.fx.Node, env: dict[torch.fx.Node, A
     tracer.line = node.meta.get("stack_trace")
     args = torch.fx.node.map_arg(node.args, env.__getitem__)
     kwargs = torch.fx.node.map_arg(node.kwargs, env.__getitem__)
-    at = picking_tensor(node.target, args)
-    picked = None if at is None else copy_picked(tracer, args, at)
-    if picked is not None:
-        return picked
+    if has_scalar_index(node.target, args):
+        found = index_by_scalars(tracer, node.target, args)
+        if found is not NotImplemented:
+            return found
     if is_one_hot(node.target, args, kwargs):
         check_classes(Builder(tracer.graph), args, kwargs)
     if is_masked_write(node.target, args):
@@ -56,11 +56,14 @@ def run_node(tracer: AtenTracer, node: torch.fx.Node, env: dict[torch.fx.Node, A
     return call_quietly(node.target, args, kwargs)
 
 
-def copy_picked(tracer: AtenTracer, args: tuple, at: int) -> Any:
-    made = pick(args, at)
-    if made is not None:
-        tracer.picked.append((made.value.node, args[0].value))
-    return made
+def index_by_scalars(tracer: AtenTracer, target: Any, args: tuple) -> Any:
+    if target not in READS:
+        is_live = tracer.numbers.any_in(args)
+        return None if not is_live and write(args) else NotImplemented
+    made, is_copy = read(args)
+    if is_copy:
+        tracer.picked.append((made.value.node, args[0].value))  # type: ignore[union-attr]
+    return NotImplemented if made is None else made
 
 
 def call_custom(tracer: AtenTracer, target: Any, args: tuple, kwargs: dict) -> Any:

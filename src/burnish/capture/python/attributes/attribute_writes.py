@@ -136,7 +136,9 @@ def _store_on_tensor(m: Any, obj: torch.Tensor, name: str, value: Any) -> Any:
         requires_it_already(m, obj, value) or tensor_hooks_and_data.set_requires_grad(m, obj, value) is None
     ):
         return None
-    found = lookup(m, type(obj), name)[0]
+    found, owner = lookup(m, type(obj), name)
+    if is_property(m, type(found)) and isinstance(found.fset, FunctionType) and owner is not torch.Tensor:
+        return discard(m, m.call(found.fset, (obj, value), {}))
     if found is not MISSING and (type(obj) in TENSOR_TYPES or hasattr(type(found), "__set__")):
         seen = m.recorder.seen
         m.perform(setattr, obj, name, value)
