@@ -3,6 +3,8 @@
 import numpy as np
 import torch
 
+import burnish
+
 from .caller_programs import program_with_caller
 from .harness import program
 
@@ -247,3 +249,32 @@ def test_old_tensor_types_take_sequences_of_numbers():
         return x[:, places] * scale, torch.BoolTensor((True, False)), torch.HalfTensor([])
 
     return fn, lambda i: (torch.randn(i + 2, 3),)
+
+
+@program(breaks=0)
+def test_variables_from_before_tensors_had_gradients():
+    Variable = torch.autograd.Variable
+
+    def fn(x, w):
+        mask = Variable(x.new_empty(3).fill_(2.0), requires_grad=False) / 2
+        seen = Variable(x)
+        x.add_(1)
+        leaf = Variable(w * 3, requires_grad=True)
+        (leaf * mask).sum().backward()
+        return seen + mask, seen.requires_grad, leaf.grad, leaf.is_leaf, w.grad, type(Variable(w))
+
+    return fn, lambda i: (torch.randn(3), torch.nn.Parameter(torch.randn(3)))
+
+
+def test_a_variable_that_cannot_have_a_gradient():
+    def fn(x):
+        try:
+            return torch.autograd.Variable(x, requires_grad=True)
+        except RuntimeError as error:
+            return str(error)
+
+    compiled = burnish.compile(fn)
+    for dtype in (torch.float32, torch.int64, torch.float32, torch.int64):
+        x = torch.ones(2, dtype=dtype)
+        got, expected = compiled(x), fn(x)
+        assert got == expected if dtype == torch.int64 else got.requires_grad and torch.equal(got, expected)

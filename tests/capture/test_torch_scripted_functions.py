@@ -32,6 +32,17 @@ with warnings.catch_warnings():
         return torch.cat(parts).sin(), parts[0].select(0, 0)
 
     @torch.jit.script
+    def gated(x, y, channels):
+        count = channels[0]
+        both = x + y
+        return torch.tanh(both[:, :count]) * torch.sigmoid(both[:, count:])
+
+    @torch.jit.script
+    def gated_in_place(x, channels):
+        channels.add_(1)
+        return x[:, : channels[0]]
+
+    @torch.jit.script
     def by_sign(x: torch.Tensor):
         if x.sum() > 0:
             return x + 1
@@ -89,6 +100,53 @@ def test_loops_and_branches_on_numbers_are_part_of_the_graph():
 @in_one_graph
 def test_a_scripted_function_takes_a_list_of_tensors():
     return lambda x: first_of([x.exp(), x]), going_back, leaf
+
+
+@in_one_graph
+def test_a_scripted_function_reads_a_known_tensor():
+    """As WaveGlow and VITS do."""
+
+    def fn(x):
+        channels = torch.IntTensor([x.shape[1] // 2])
+        return gated(x * 2, gated(x, x, channels).repeat(1, 2), channels)
+
+    return fn, going_back, lambda i: (torch.linspace(-1, 1, 24 + 24 * i).view(-1, 4).requires_grad_(),)
+
+
+def test_a_scripted_function_reads_a_tensor_that_changes():
+    def fn(x, channels):
+        return gated(x, x, channels)
+
+    compiled = burnish.compile(fn)
+    for count in (1, 1, 1, 2, 1):
+        x, channels = torch.randn(3, 2 if count == 1 else 4), torch.IntTensor([count])
+        torch.testing.assert_close(compiled(x, channels), fn(x, channels))
+
+
+def test_a_scripted_function_writes_to_a_known_tensor():
+    def fn(x):
+        channels = torch.IntTensor([1])
+        return gated_in_place(x, channels) * 2, gated_in_place(x, channels), channels
+
+    assert {each.source.kind.code for each in burnish.explain(fn)(torch.ones(2, 4)).break_reasons} == {"B205"}
+    compiled = burnish.compile(fn)
+    for _ in range(3):
+        x = torch.randn(2, 4)
+        assert all(map(torch.equal, compiled(x), fn(x)))
+
+
+def test_the_error_of_a_scripted_function_that_reads_a_known_tensor():
+    def fn(x, y):
+        try:
+            return gated(x, y, torch.IntTensor([2]))
+        except RuntimeError as error:
+            return str(error)
+
+    compiled = burnish.compile(fn)
+    for columns in (4, 3, 4, 3):
+        x, y = torch.ones(2, 4), torch.ones(2, columns)
+        got, expected = compiled(x, y), fn(x, y)
+        assert got == expected if columns == 3 else torch.equal(got, expected)
 
 
 def test_an_error_of_a_scripted_function_is_the_programs():

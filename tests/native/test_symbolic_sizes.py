@@ -194,6 +194,44 @@ def test_two_sizes_that_differ_by_one():
     assert seen.is_open and seen.segments == 2
 
 
+@pytest.mark.parametrize("last", [25, 12], ids=["no multiple", "another multiple"])
+def test_a_size_that_is_a_multiple_of_another(last):
+    """Texts of 4 columns, and the words that follow in one row; spectra, and sounds of 4 samples for each frame."""
+
+    def fn(x, y):
+        return (x.reshape(-1) * y).sum() + y.shape[0]
+
+    pairs = [(torch.randn(n, 4), torch.randn(4 * n)) for n in (5, 6, 30, 2, 11)]
+    seen = called_with(fn, pairs)
+    assert seen.is_open and seen.segments == 2 and not seen.why_closed
+
+    def otherwise(x, y):
+        try:
+            return fn(x, y)
+        except RuntimeError:
+            return x.sum() + y.sum()
+
+    called_with(otherwise, [*pairs, (torch.randn(6, 4), torch.randn(last)), (torch.randn(7, 4), torch.randn(28))])
+
+
+def test_a_size_that_was_a_multiple_of_another_by_chance():
+    def fn(x, y):
+        return x.sum(0) * 2 + (y.sum() if y.shape[0] > 100 else y.mean())
+
+    called_with(fn, [(torch.randn(a, 3), torch.randn(b)) for a, b in ((2, 8), (3, 12), (4, 15), (5, 200), (9, 18))])
+
+
+def test_a_multiple_beside_the_end_of_a_table():
+    """The longer size may not pass the end: the shorter one stays below a quarter of it."""
+    table = torch.randn(200)
+
+    def fn(x, y):
+        return x.repeat_interleave(4) + y * table[: y.shape[0]]
+
+    seen = called_with(fn, [(torch.randn(n), torch.randn(4 * n)) for n in (40, 45, 50, 43, 2)])
+    assert seen.is_open and seen.segments == 2
+
+
 def test_sizes_thought_to_be_equal_that_are_not():
     def fn(x, y):
         return x.sum() * y

@@ -71,7 +71,7 @@ def plain_term(sizes: DeclaredSizes, expression: Any) -> Term:
         return expression
     known = sizes.symbols.of_leaf.get(id(expression))
     if known is not None:
-        return sizes.symbols.declared[known[0]].name
+        return sizes.symbols.declared[known.symbol].name
     operation = expression.operation
     if operation is live_scalars.is_type and expression.operands[1] in (int, float):
         return (f"is_{expression.operands[1].__name__}", plain_term(sizes, expression.operands[0]))

@@ -38,7 +38,7 @@ OPAQUE_FUNCTION = kind(
     why="""It looks at the interpreter's frames (`sys._getframe`, `inspect.stack`, `sys.settrace`), is a coroutine, or
         runs code made on the spot (`exec`, `eval`). Followed by capture it would see something else than in eager
         mode, so it is called natively. So are functions of torch that work with files or the profiler, such as
-        `torch.save`.""",
+        `torch.save`, and progress bars of tqdm.""",
     what_to_do="""Pass in what the function looks for (the caller's name, a value) as an argument, write generated
         code as an ordinary function, or call it outside the compiled function.""",
     broken="""

@@ -18,6 +18,7 @@ from ..engine.interpreted_or_native import find_on_type, is_trusted_type, is_use
 from ..engine.object_lifetimes import UNREFERENCED, rule_of
 from ..engine.torch_call_records import NotRecordable
 from ..guards import value_bases
+from ..guards.tensor_metadata import TENSOR_TYPES
 from ..interpreter.frame_introspection import arguments_of_super
 from ..interpreter.frames import MISSING, Generator
 from ..numbers import constant_tensors, decimal_arithmetic, graph_numbers, live_scalars, numpy_tables
@@ -64,6 +65,8 @@ def construct(m: Any, cls: type, args: tuple, kwargs: dict) -> Any:
     ):
         # torch.LongTensor([1, 2]), from before tensors had dtypes. Classes for other devices are in other modules.
         return m.call(torch.tensor, args, {"dtype": cls.dtype, "device": "cpu"})  # type: ignore[attr-defined]
+    if cls is torch.autograd.Variable and is_plain_variable(m, args, kwargs):
+        return m.call(object_polyfills.variable, args, kwargs)
     if "__burnish_original__" in cls.__dict__:
         return m.call(cls.__dict__["__burnish_original__"], args, kwargs)
     meta_call, owner = lookup(m, type(cls), "__call__")
@@ -78,6 +81,14 @@ def construct(m: Any, cls: type, args: tuple, kwargs: dict) -> Any:
     if owner is not type and not is_trusted_type(owner):
         m.stop(breaks.OPAQUE_CALL, f"__call__ of {owner.__qualname__}, which is no plain function")
     return construct_by_type(m, cls, args, kwargs)
+
+
+def is_plain_variable(m: Any, args: tuple, kwargs: dict) -> bool:
+    """Whether ``Variable(x, requires_grad=…)`` is a call that torch neither refuses nor shows to a mode."""
+    if m.modes or len(args) != 1 or type(args[0]) not in TENSOR_TYPES or not kwargs.keys() <= {"requires_grad"}:
+        return False
+    grad = kwargs.get("requires_grad", False)
+    return type(grad) is bool and (not grad or args[0].is_floating_point() or args[0].is_complex())
 
 
 def enum_member(m: Any, cls: type[enum.Enum], args: tuple, kwargs: dict) -> Any:

@@ -4,8 +4,12 @@
 
 TorchScript's program is what runs in eager, and it is not always what Python would compute: it converts numbers to the
 declared types, copies lists, and holds globals as they were. So its own graph decides. If the graph consists of torch
-operators on tensors, and nothing in it depends on data, the same operators can be recorded without data. Any other
-function is a break.
+operators on tensors, and nothing in it depends on data, the same operators can be recorded without data. Data of known
+tensors becomes constants of TorchScript's graph first:
+
+    gate(x, torch.IntTensor([4]))        scripted_gate = scripted_gate(x)       x[:, :4] in place of x[:, :int(n[0])]
+
+Any other function is a break.
 """
 
 from __future__ import annotations
@@ -17,6 +21,7 @@ from typing import Any
 import torch
 
 from .. import breaks
+from ..numbers.constant_tensors import is_known
 from ..numbers.live_scalars import settled
 from .opaque_nodes import OpaqueCall, call_in_graph
 from .torch_call_roles import DATA_SHAPED
@@ -34,15 +39,38 @@ METADATA = frozenset("size dim len numel is_floating_point is_complex stride sym
 
 
 def call(m: Any, function: torch.jit.ScriptFunction, args: tuple, kwargs: dict) -> Any:
-    name = function.name
+    name, given = function.name, function
     why = why_not_in_graph(function.inlined_graph)
+    if why is not None and not kwargs:
+        given, args = with_constants(m, function, args)
+        why = why_not_in_graph(given.inlined_graph)
     if why is not None or not m.may_run_opaquely:
         m.stop(breaks.FOREIGN_COMPILED, f"a call of the scripted {name}" + (f", which has {why}" if why else ""))
     origin = m.heap.origin_of(function)
     if origin is not None:
         m.heap.guard("is", origin.source, function)
     named = {key: settled(value) for key, value in kwargs.items()}
-    return call_in_graph(m, ScriptedCall(function, f"scripted_{name}"), args, named, reads=False)
+    return call_in_graph(m, ScriptedCall(given, f"scripted_{name}"), args, named, reads=False)
+
+
+def with_constants(m: Any, function: torch.jit.ScriptFunction, args: tuple) -> tuple[torch.jit.ScriptFunction, tuple]:
+    """The function for the tensors among its arguments that are known, and the other arguments."""
+    graph = function.inlined_graph.copy()
+    inputs = list(graph.inputs())
+    if len(inputs) != len(args):  # a default would be lost
+        return function, args
+    if any(not why.endswith(READS_DATA) for why in map(why_not_traced, nodes_of(graph)) if why is not None):
+        return function, args  # whatever else is computed from constants would only happen here
+    known = [k for k, x in enumerate(inputs) if isinstance(x.type(), torch._C.TensorType) and is_known(m, args[k])]
+    if not known:
+        return function, args
+    graph.setInsertPoint(next(iter(graph.nodes())))
+    for k in reversed(known):
+        inputs[k].replaceAllUsesWith(graph.insertConstant(args[k].detach().clone()))
+        graph.eraseInput(k)
+    torch._C._jit_pass_constant_propagation(graph)
+    others = tuple([arg for k, arg in enumerate(args) if k not in known])
+    return torch._C._create_function_from_graph(function.name, graph), others
 
 
 class ScriptedCall(OpaqueCall):
@@ -99,13 +127,16 @@ def why_not_traced(node: Any) -> str | None:
         return None if name in STRUCTURE and not is_tensor else "a tensor constant" if is_tensor else node.kind()
     if namespace != "aten" or name in DATA_SHAPED or name in ("index", "where") and len(list(node.inputs())) < 3:
         return node.kind()
-    takes_tensors = any(isinstance(given.type(), torch._C.TensorType) for given in node.inputs())
-    if takes_tensors and results and not has_tensors and name not in METADATA | LISTS_OF_TENSORS:
-        return f"{node.kind()}, which reads data"
     overload = overload_of(node.schema())
     if overload is not None and (overload._schema.is_mutable or torch.Tag.nondeterministic_seeded in overload.tags):
         return f"{node.kind()}, which has an effect"
+    takes_tensors = any(isinstance(given.type(), torch._C.TensorType) for given in node.inputs())
+    if takes_tensors and results and not has_tensors and name not in METADATA | LISTS_OF_TENSORS:
+        return node.kind() + READS_DATA
     return None
+
+
+READS_DATA = ", which reads data"
 
 
 LISTS_OF_TENSORS = frozenset("split chunk unbind tensor_split meshgrid broadcast_tensors".split())

@@ -23,7 +23,7 @@ from ..guards.tensor_metadata import open_facts
 from ..numbers import live_scalars
 from .dynamic_dimensions import SymbolicSizeRequest, SymbolicSizes
 from .size_box import SizeBox
-from .size_symbols import LEAST, MOST_SIZE, Symbols
+from .size_symbols import LEAST, MOST_SIZE, LeafSize, Symbols
 
 LAYOUT_FACTS = frozenset(("stride", "is_contiguous", "_debug_has_internal_overlap"))
 
@@ -67,7 +67,7 @@ class DeclaredSymbols(Symbols):
             self.hints.append(symbol.hint)
             self.places.append([])
             self.moves.append(None)
-            self.of_leaf[id(leaf)] = number, 0
+            self.of_leaf[id(leaf)] = LeafSize(number)
             if symbol.most is not None:
                 self.most[number] = symbol.most
 
@@ -130,9 +130,14 @@ class DeclaredSymbols(Symbols):
         found = super().unite_two(is_possible)
         for other in self.united - before:
             at = id(self.leaves[other])
-            self.pairs[other] = self.of_leaf[at][0], self.tracer.user_line()
-            assert leaves[at][0] == other
+            self.pairs[other] = self.of_leaf[at].symbol, self.tracer.user_line()
+            assert leaves[at].symbol == other
         return found
+
+    def factor_between(self, one: int, other: int) -> int | None:
+        """A symbol that is a multiple of another is declared as such."""
+        factor = super().factor_between(one, other)
+        return factor if factor == 1 else None
 
     def note(self, before: set[int], why: str) -> None:
         for number in self.settled - before - self.united:

@@ -47,7 +47,7 @@ from .example_inputs import (
     unsettled,
 )
 from .meta_shape_replay import NotRepeatable, ShapeReplay
-from .size_symbols import FAR, LEAST, SymbolPlace, Symbols, size_query
+from .size_symbols import FAR, LEAST, LeafSize, SymbolPlace, Symbols, size_query
 
 if TYPE_CHECKING:
     from .size_box import SizeBox
@@ -219,7 +219,7 @@ class SymbolicSizes:
                     self.symbols.open_constant(expression, hint)
                     continue
                 self.symbols.opened(expression, place, hint, self.request.moved.get(place.path))
-                self.symbols.numbers.add(self.symbols.of_leaf[id(leaf)][0])
+                self.symbols.numbers.add(self.symbols.of_leaf[id(leaf)].symbol)
         return self.symbols.takes(value) and self.symbols.varies(value.expression)
 
     def has_changed(self, expression: live_scalars.Expression, leaves: Sequence[live_scalars.Expression]) -> bool:
@@ -227,11 +227,11 @@ class SymbolicSizes:
         symbols = self.symbols
         known, before, now = {}, [], []
         for at, leaf in enumerate(leaves):
-            known[id(leaf)] = at, 0
+            known[id(leaf)] = LeafSize(at)
             if id(leaf) in symbols.of_leaf:
-                number, added = symbols.of_leaf[id(leaf)]
-                hint, move = symbols.hints[number] + added, symbols.moves[number]
-                move = move and (move[0] + added, move[1] + added)
+                size = symbols.of_leaf[id(leaf)]
+                hint, move = size.of(symbols.hints[size.symbol]), symbols.moves[size.symbol]
+                move = move and (size.of(move[0]), size.of(move[1]))
             else:
                 _, hint, place = symbols.offered[id(leaf)]
                 move = self.request.moved.get(place.path)

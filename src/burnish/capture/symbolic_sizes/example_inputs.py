@@ -12,7 +12,7 @@ from ...tensors.eager_strides import packed_stride
 from ...tensors.fit_size_formulas import Formula, GivenSize, Point, Space
 from ..guards.tensor_metadata import TENSOR_TYPES
 from ..numbers import live_scalars
-from .size_symbols import Symbols
+from .size_symbols import LeafSize, Symbols
 
 
 class Like(NamedTuple):
@@ -157,10 +157,10 @@ def is_plain(x: Any) -> bool:
     return type(x) in TENSOR_TYPES and x.layout is torch.strided and not (x.is_conj() or x.is_neg())
 
 
-def evaluated(expression: Any, leaves: Mapping[int, tuple[int, int]], point: Sequence[int]) -> Any:
+def evaluated(expression: Any, leaves: Mapping[int, LeafSize], point: Sequence[int]) -> Any:
     if not isinstance(expression, live_scalars.Expression):
         return expression
     if expression.operation is None:
-        symbol, added = leaves[id(expression)]
-        return point[symbol] + added
+        leaf = leaves[id(expression)]
+        return leaf.of(point[leaf.symbol])
     return expression.operation(*(evaluated(operand, leaves, point) for operand in expression.operands))

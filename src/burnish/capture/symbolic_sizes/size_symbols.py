@@ -7,10 +7,10 @@ symbol whose value decides what the program does is specialized: guarded by valu
 
 from __future__ import annotations
 
-import itertools
 import math
 import operator
 from collections.abc import Callable, Iterable, Sequence
+from itertools import combinations
 from typing import Any, NamedTuple
 
 import torch
@@ -55,6 +55,18 @@ class SymbolPlace(NamedTuple):
     dim: int
 
 
+class LeafSize(NamedTuple):
+    """What an expression reads, in terms of a symbol."""
+
+    symbol: int
+    added: int = 0
+    factor: int = 1
+
+    def of(self, size: int) -> int:
+        """`size`: the symbol's value."""
+        return self.factor * size + self.added
+
+
 class Symbols:
     """The symbols of one trace."""
 
@@ -71,13 +83,13 @@ class Symbols:
         self.unfitted: set[int] = set()
         """Those because a size of a result has no formula."""
         self.united: set[int] = set()
-        """Symbols that are equal to another, which stands for them."""
+        """Symbols that are equal to another, or a multiple of it, which stands for them."""
         self.offered: dict[int, tuple[live_scalars.Expression, int, SymbolPlace]] = {}
         """Numbers that changed between calls, by the expression's id: with the value, and where it was read."""
         self.numbers: set[int] = set()
         """Symbols that are numbers of the program, such as a position in a cache, and no dimension of an input."""
-        self.of_leaf: dict[int, tuple[int, int]] = {}
-        """By the expression's id: the symbol, and the constant added to it."""
+        self.of_leaf: dict[int, LeafSize] = {}
+        """By the expression's id."""
         self.canonical: dict[tuple[int, ...], live_scalars.Expression] = {}
         """By the values at the points."""
         self.equal: list[tuple[Any, Any]] = []
@@ -120,7 +132,7 @@ class Symbols:
             self.forget()
             if self.far == len(FAR):
                 self.bound(number)
-        self.of_leaf[id(leaf)] = number, added
+        self.of_leaf[id(leaf)] = LeafSize(number, added)
         self.tracer.guard_outcome(live_scalars.Expression(operator.ge, (leaf, LEAST)), True)
         return live_scalars.make(size, leaf, self.tracer)
 
@@ -131,7 +143,7 @@ class Symbols:
         self.leaves.append(leaf)
         self.places.append([])
         self.moves.append(None)
-        self.of_leaf[id(leaf)] = number, 0
+        self.of_leaf[id(leaf)] = LeafSize(number)
         self.settled.add(number)
         self.forget()
         self.tracer.guard_value(leaf, value)
@@ -211,10 +223,10 @@ class Symbols:
             known = self.of_leaf.get(id(operands[0]))
             if known is None:
                 return
-            known = known[0], known[1] + operands[1]
-        symbol, added = known
-        if end - added < self.most.get(symbol, MOST_SIZE):
-            self.most[symbol] = end - added
+            known = known._replace(added=known.added + operands[1])
+        most = (end - known.added) // known.factor
+        if most < self.most.get(known.symbol, MOST_SIZE):
+            self.most[known.symbol] = most
             self.forget()
 
     # ---- numbers
@@ -231,7 +243,7 @@ class Symbols:
             return None
         if expression.operation is None:
             known = self.of_leaf.get(id(expression))
-            return None if known is None else tuple([point[known[0]] + known[1] for point in self.points()])
+            return None if known is None else tuple([known.of(point[known.symbol]) for point in self.points()])
         operands = [self.values(operand) for operand in expression.operands]
         if None in operands:
             return None
@@ -332,7 +344,7 @@ class Symbols:
             return set()
         known = self.of_leaf.get(id(expression))
         if known is not None:
-            return {known[0]}
+            return {known.symbol}
         if expression.operation is None:
             return set()
         return {symbol for operand in expression.operands for symbol in self.symbols_of(operand)}
@@ -352,15 +364,21 @@ class Symbols:
         return self.unite_two(is_possible) or self.settle_one(is_possible, why)
 
     def unite_two(self, is_possible: Callable[[], bool]) -> bool:
-        """Of two symbolic sizes with the same value, make one if that makes it possible. Example: the length of a
-        cache, and the counter that its mask is made of, which have not been seen to change by the same amount."""
+        """Of two symbolic sizes make one if that makes it possible: they have the same value, or one is a multiple of
+        the other. Examples: the length of a cache, and the counter that its mask is made of, which have not been seen
+        to change by the same amount. Texts of 7 words by 4, and the 28 words that follow in one row."""
         left = [k for k in range(len(self.hints)) if k not in self.settled]
-        for pair in itertools.combinations(left, 2):
-            one, other = sorted(pair, key=self.numbers.__contains__)
-            if self.hints[one] != self.hints[other]:
-                continue
+        pairs = [sorted(pair, key=lambda k: (self.hints[k], k in self.numbers)) for pair in combinations(left, 2)]
+        found = [(factor, one, other) for one, other in pairs if (factor := self.factor_between(one, other))]
+        for factor, one, other in sorted(found):
             before = dict(self.of_leaf)
-            self.of_leaf.update({at: (one, added) for at, (symbol, added) in before.items() if symbol == other})
+            self.of_leaf.update(
+                {
+                    at: LeafSize(one, leaf.added, leaf.factor * factor)
+                    for at, leaf in before.items()
+                    if leaf.symbol == other
+                }
+            )
             self.forget()
             if is_possible():
                 self.settled.add(other)  # no expression is made of it any more
@@ -368,14 +386,23 @@ class Symbols:
                 self.places[one] += self.places[other]
                 self.places[other] = []
                 if other in self.most:
-                    self.most[one] = min(self.most[other], self.most.get(one, MOST_SIZE))
+                    self.most[one] = min(self.most[other] // factor, self.most.get(one, MOST_SIZE))
                 self.forget()
-                equal = live_scalars.Expression(operator.eq, (self.leaves[one], self.leaves[other]))
-                self.tracer.guard_outcome(equal, True)
+                base = self.leaves[one]
+                base = base if factor == 1 else live_scalars.Expression(operator.mul, (base, factor))
+                self.tracer.guard_outcome(live_scalars.Expression(operator.eq, (base, self.leaves[other])), True)
                 return True
             self.of_leaf = before
             self.forget()
         return False
+
+    def factor_between(self, one: int, other: int) -> int | None:
+        """How many times the size `one` the size `other` is, as far as their values are known."""
+        factor, rest = divmod(self.hints[other], self.hints[one])
+        moves = self.moves[one], self.moves[other]
+        if rest or factor > 1 and None not in moves and (moves[0][0] * factor, moves[0][1] * factor) != moves[1]:  # type: ignore[index]
+            return None
+        return factor
 
     def take_multiples(self, is_possible: Callable[[], bool]) -> bool:
         """Keep sizes symbolic, but only multiples of a power of two, if that makes it possible. Example: an image is

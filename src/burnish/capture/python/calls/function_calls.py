@@ -174,18 +174,20 @@ def _triton_launch(m: Any, function: FunctionType, args: tuple, kwargs: dict) ->
     return m.stop(breaks.FOREIGN_COMPILED, f"a launch of the Triton kernel {name}")
 
 
-def _files_and_profiles(m: Any, function: FunctionType, args: tuple, kwargs: dict) -> Any:
+def _files_and_terminals(m: Any, function: FunctionType, args: tuple, kwargs: dict) -> Any:
     """One break, where interpreting it would be dozens."""
     names = NEVER_INTERPRETED[function.__globals__["__name__"]]
     if names and function.__name__ not in names:
         return MISSING
-    return m.stop(breaks.OPAQUE_FUNCTION, f"{function.__qualname__}, which works with files or the profiler")
+    what = "files, the profiler or the terminal"
+    return m.stop(breaks.OPAQUE_FUNCTION, f"{function.__qualname__}, which works with {what}")
 
 
 NEVER_INTERPRETED: dict[str, tuple[str, ...]] = {
     "torch.serialization": ("save", "load"),
     "torch.profiler.profiler": (),
     "torch.utils.tensorboard.writer": (),
+    **dict.fromkeys(("tqdm.std", "tqdm.asyncio", "tqdm.notebook", "tqdm.rich"), ()),
 }
 """By module, the functions that run as plain Python with all that they call; all of them, if none is named."""
 
@@ -208,7 +210,7 @@ def _jagged(m: Any, function: FunctionType, args: tuple, kwargs: dict) -> Any:
 BY_MODULE: dict[str | None, Any] = {
     "torch.nested": _jagged,
     "torch.nested._internal.nested_tensor": _jagged,
-    **dict.fromkeys(NEVER_INTERPRETED, _files_and_profiles),
+    **dict.fromkeys(NEVER_INTERPRETED, _files_and_terminals),
     "torch.nn.functional": _functional,
     FLEX_ATTENTION: _flex_attention,
     **inlined_operators.BY_MODULE,

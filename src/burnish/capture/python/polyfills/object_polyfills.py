@@ -249,3 +249,9 @@ def nonstrict(function):
 def call_marked(function, args, kwargs):
     """While tracing, `marks_of_dynamo.call_nonstrict` takes its place."""
     return function(*args, **kwargs)
+
+
+def variable(data, requires_grad=False):
+    """``torch.autograd.Variable(data)``, from before tensors had gradients themselves."""
+    made = data.detach()
+    return made.requires_grad_() if requires_grad else made
