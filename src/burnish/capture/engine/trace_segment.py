@@ -27,10 +27,11 @@ from ..guards.object_sources import Source
 from ..guards.predict_growing_sizes import growing
 from ..guards.tensor_metadata import TENSOR_TYPES, global_state, leave_dual_levels, restore_state
 from ..interpreter import deferred_os_signals, keyboard_interrupts
-from ..interpreter.execute_with_given_result import CompletedInstruction
+from ..interpreter.execute_with_given_result import CompletedInstruction, RaisedByCall
 from ..interpreter.frames import UNBOUND, Frame, frames_from
 from ..interpreter.instruction_loop import Machine
 from ..python import marks_of_dynamo
+from ..python.calls import inner_whole_graphs
 from ..pytorch import function_modes, tensor_hooks_and_data
 from ..segments.close_segment import close
 from ..segments.concretize_scalars import FOR_A_TRACE, concretize, deep_recursion
@@ -131,6 +132,7 @@ def trace_on(
     tracer.assigns_data = program.assigns_data
     tracer.keeps_classes = program.keeps_classes
     tracer.called_as_is = program.called_as_is
+    tracer.inner_whole_graphs = program.inner_whole_graphs
     tracer.enters_modes = program.enters_modes
     tracer.subclasses.native.update(program.native_rules)
     tracer.may_run_opaquely = program.results_changed < MOST_CHANGES
@@ -163,6 +165,9 @@ def trace_on(
         events.emit("breaks", text=why.render(), break_=why)
         if program.options.fullgraph or marks_of_dynamo.breaks_are_errors():
             raise of_break(tracer, why, signal)
+        inner = program.inner_whole_graphs.outermost(tracer)
+        if inner is not None and getattr(signal, "error", None) is None:
+            return break_inside(tracer, why, signal, *inner)
     if function_modes.is_inside_block(tracer):
         program.enters_modes = False
     elif is_lasting:
@@ -170,6 +175,21 @@ def trace_on(
             resume()  # a foreign compiler may need much time and memory
         program.finish_trace(tracer, continuation, signal, at, why, started, slots)
     return machine_after_break(tracer, signal, at)
+
+
+def break_inside(
+    tracer: Tracer, why: breaks.Break, signal: Stop | BreakAfterOperation, first: Frame, inner: Program
+) -> tuple[Machine | None, Any]:
+    """A break in a function that was compiled with ``fullgraph=True``, whose frames begin with ``first``. No segment
+    ends here: the next trace ends before the call."""
+    tracer.inner_whole_graphs.broken[inner] = why
+    if why.kind not in inner_whole_graphs.ALWAYS or first.caller is None or first.generator is not None:
+        return machine_after_break(tracer, signal, tracer.frame)
+    error = of_break(tracer, why, signal)
+    machine = plain_machine(tracer)
+    tracer.frame, first.caller = first.caller, None
+    keyboard_interrupts.leave_blocks(inner, machine, error)
+    return RaisedByCall(tracer.frame, error), signal
 
 
 def of_break(tracer: Tracer, why: breaks.Break, signal: Stop | BreakAfterOperation) -> Exception:

@@ -129,6 +129,7 @@ class Tracer(Machine):
         self.size_requests: SizeRequests | None = None  # if the program says anything about sizes
         self.cached_answers: Any = None  # CachedAnswers, once a cached function gets a live number
         self.called_as_is: frozenset[Any] = frozenset()  # cached functions that get constants
+        self.inner_whole_graphs: Any = None  # the program's: see inner_whole_graphs
         self.chosen: list[Any] = []  # results of min() and max() of tensors: see tensor_extremes
         self.region: Any = None  # a checkpointed call that is being interpreted (checkpointing.Region)
         self.effects: list[Any] = activation_checkpointing.Effects(self)

@@ -37,6 +37,7 @@ from ...pytorch.higher_order import function_transforms, inlined_operators
 from ...pytorch.modules import optimizers
 from .. import builtin_functions, marks_of_dynamo
 from ..polyfills import object_polyfills
+from . import inner_whole_graphs
 from .native_call_rules import call_leaf
 
 
@@ -239,7 +240,8 @@ def call_marked(m: Any, function: FunctionType, marks: dict, args: tuple, kwargs
     if "__burnish_original__" in marks and is_wrapper:
         # The compiled function is guarded by identity; what it was made from is read through it.
         source = m.heap.sources.pin(function).attr("__burnish_original__")
-        return m.call(m.heap.admit(marks["__burnish_original__"], source), args, kwargs)
+        original = m.heap.admit(marks["__burnish_original__"], source)
+        return inner_whole_graphs.call_inside(m, marks.get("__burnish_program__"), original, args, kwargs)
     if marks.get("_torchdynamo_disable") or marks.get("_burnish_disable"):
         if optimizers.is_kept_from_dynamo(marks):
             return m.call(marks["_torchdynamo_orig_callable"], args, kwargs)
