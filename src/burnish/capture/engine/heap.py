@@ -91,6 +91,7 @@ class Heap:
         self.of_classes: dict[int, Origin] = {}  # by class: each read of its ``__dict__`` makes another proxy
         self.live_numbers: dict[int, Any] = {}  # by source
         self.readings: dict[int, Any] = {}  # of native iterators from outside: see outside_iterators
+        self.shown: set[int] = set()  # builtin iterators that plain Python sees: see shown_iterators
         self.raced: str | None = None  # a value that another thread changed between two reads
         self.dropped: str | None = None  # an object whose finalization ran code
         self.has_decimals = False  # then the decimal context is guarded

@@ -35,6 +35,7 @@ from ..python.calls import inner_whole_graphs
 from ..pytorch import function_modes, tensor_hooks_and_data
 from ..segments.close_segment import close
 from ..segments.concretize_scalars import FOR_A_TRACE, concretize, deep_recursion
+from ..segments.shown_iterators import find_shown
 from ..symbolic_sizes.dynamic_dimensions import (
     MOST_TRIES,
     MOST_TRIES_OF_PROGRAM,
@@ -162,6 +163,7 @@ def trace_on(
         if signal.kind is not None and is_lasting:
             why = breaks.Break(signal.kind, signal.what, tracer.user_stack())
         at.pc -= 1  # type: ignore[union-attr]  # the segment ends before the instruction
+        tracer.heap.shown = find_shown(tracer, at)
     if why is not None:
         events.emit("breaks", text=why.render(), break_=why)
         if program.options.fullgraph or marks_of_dynamo.breaks_are_errors():
@@ -411,8 +413,7 @@ def machine_after_break(tracer: Tracer, signal: Any, at: Any) -> tuple[Machine, 
 
 def plain_machine(tracer: Tracer) -> Machine:
     """A machine that continues as plain Python at the present instruction of the trace."""
-    for frame in frames_from(tracer.frame):
-        concretize(tracer, frame)
+    concretize(tracer, *frames_from(tracer.frame))
     function_modes.enter_in_torch(tracer)
     machine = Machine(tracer.frame)
     machine.trail = tracer.trail

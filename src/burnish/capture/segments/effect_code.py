@@ -46,6 +46,7 @@ class Effects:
             tensors = "".join(f"{self.to.source(origin.source)}, " for origin, _ in changed)
             gradients = "".join(f"{self.to.build(gradient)}, " for _, gradient in changed)
             self.to.lines.append(f"{self.to.constant(set_gradients)}(({tensors}), ({gradients}))")
+        self.to.is_hidden = True
         for reference, source in self.to.heap.taken_over:
             generator = reference()
             if generator is None or id(generator) not in self.to.active:
