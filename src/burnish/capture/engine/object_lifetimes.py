@@ -21,6 +21,7 @@ import torch
 from ..guards.object_sources import Source
 from ..guards.set_layouts import ByIdentity
 from ..interpreter.frames import Generator
+from ..interpreter.generator_delegation import runs_code_when_closed
 from ..interpreter.reads_past_overrides import shows_other_dict, store_class_fact
 from ..numbers import numpy_tables
 from .interpreted_or_native import find_on_type, module_of
@@ -237,6 +238,11 @@ def end_inside(value: Any) -> int:
     while waiting and len(seen) <= MOST_HELD:
         held = waiting.pop()
         rule = rule_of(type(held))
+        if type(held) is Generator:
+            if runs_code_when_closed(held):
+                return RUNS_CODE
+            waiting += [] if held.frame is None or held.running else held.frame.locals
+            continue
         if rule in (ALWAYS, UNREFERENCED):
             return RUNS_CODE
         if rule == IF_REFERENCED and is_referenced_weakly(held):
