@@ -431,7 +431,7 @@ class Heap:
             return False
         if self.is_compared_by_value(kind) or issubclass(kind, enum.Enum):
             return True
-        return origin is not None and end_inside(value) == NO_END
+        return origin is not None and end_inside(value, self.origins) == NO_END
 
     def will_write(self, value: Any, an_item: bool = False, leaving: Sequence | None = None) -> None:
         """Called before a change of a container that only its whole content can describe. ``leaving``: what it loses,

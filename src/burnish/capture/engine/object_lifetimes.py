@@ -231,30 +231,44 @@ NO_END, SEEN, RUNS_CODE = range(3)
 MOST_HELD = 256
 
 
-def end_inside(value: Any) -> int:
-    """How a program can notice that ``value`` ends, with all that only it holds: not at all, by a weak reference, or
-    because code runs then. What lies behind the first objects is not looked at."""
-    worst, waiting, seen = NO_END, [value], {id(value)}
-    while waiting and len(seen) <= MOST_HELD:
+def end_inside(value: Any, origins: Mapping = NO_ENTRIES) -> int:
+    """How a program can notice that ``value`` ends, with all that only it holds, and perhaps ``origins``: not at all,
+    by a weak reference, or because code runs then. What lies behind the first objects is not looked at."""
+    worst, waiting, ending, references = NO_END, [value], {id(value)}, collections.Counter()
+    while waiting and len(ending) <= MOST_HELD:
         held = waiting.pop()
         rule = rule_of(type(held))
         if type(held) is Generator:
             if runs_code_when_closed(held):
                 return RUNS_CODE
-            waiting += [] if held.frame is None or held.running else held.frame.locals
-            continue
-        if rule in (ALWAYS, UNREFERENCED):
+            parts = [] if held.frame is None or held.running else [*held.frame.locals]
+        elif rule in (ALWAYS, UNREFERENCED) or rule == IF_REFERENCED and calls_at_the_end(held):
             return RUNS_CODE
+        else:
+            parts = [*(parts_of(held) or ())] if end_of(type(held)) == IS_HARMLESS else []
         if rule == IF_REFERENCED and is_referenced_weakly(held):
-            theirs = [each for each in weakref.getweakrefs(held) if type(each) not in OUR_REFERENCES]
-            if any(issubclass(type(each), weakref.ref) and each.__callback__ is not None for each in theirs):
-                return RUNS_CODE
             worst = SEEN
-        for part in parts_of(held) or () if end_of(type(held)) == IS_HARMLESS else ():
-            if id(part) not in seen and end_of(type(part)) not in (IS_PLAIN, IS_LEAF):
-                seen.add(id(part))
-                waiting.append(part)
+        references.update(map(id, parts))
+        for part, count in zip(parts, counts_of(parts), strict=True):
+            known = type(origins.get(id(part))) is Origin
+            if id(part) not in ending and count - UNHELD_PART <= references[id(part)] + known:
+                ending.add(id(part))
+                if end_of(type(part)) not in (IS_PLAIN, IS_LEAF):
+                    waiting.append(part)
     return worst
+
+
+def calls_at_the_end(value: Any) -> bool:
+    theirs = [each for each in weakref.getweakrefs(value) if type(each) not in OUR_REFERENCES]
+    return any(issubclass(type(each), weakref.ref) and each.__callback__ is not None for each in theirs)
+
+
+def counts_of(parts: list) -> list[int]:
+    return [sys.getrefcount(part) for part in parts]
+
+
+UNHELD_PART = counts_of([object()])[0]
+"""The count of references to an object that only the list of parts holds."""
 
 
 def ends_as(value: Any, end: int) -> bool:
@@ -292,13 +306,13 @@ def let_go_dropped(heap: Any, held: list[Origin]) -> None:
 
 
 def end_dropped(heap: Any, held: list[Origin], origin: Origin) -> None:
-    end = end_inside(origin.obj)
+    ending, left = ends_with(heap, origin)
+    end = end_inside(origin.obj, heap.origins)
     has_guarded_parts = origin.complete or type(origin.obj) is tuple
     if not has_guarded_parts or any(end_of(type(part)) > IS_LEAF for part in gc.get_referents(origin.obj)):
         heap.guard_answer(ends_as, origin.source, end)
     if end == RUNS_CODE:
         heap.dropped = f"a {type(origin.obj).__qualname__} with objects whose end runs code"
-    ending, left = ends_with(heap, origin)
     held += are_held([each for each in left if each not in held])
     for each in reversed(ending):  # at last the object itself, whose parts end in the order of plain Python
         heap.origins.pop(id(each.obj), None)
