@@ -1,5 +1,7 @@
 """``eval`` of texts: names of the frame, globals, errors; and what stays a break."""
 
+import os
+
 import torch
 
 from .harness import program
@@ -55,3 +57,16 @@ def test_compile_refuses_an_argument_by_name_and_position():
             return x + 1, str(error)
 
     return fn, lambda i: (torch.ones(2),)
+
+
+@program
+def test_names_of_a_frame_behind_a_break_that_are_cells():
+    def fn(x, i):
+        def read():
+            return i
+
+        os.getpid()
+        shown = {name: value for name, value in locals().items() if name == "i"}
+        return x * 2, eval("i + 1"), shown, read()
+
+    return fn, [(torch.ones(2), i) for i in (0, 1, 2, 3, 2)]

@@ -869,3 +869,15 @@ def test_groups_are_split_and_shown():
         return x * 2, repr(parts), repr(group.subgroup((OSError, KeyError))), str(ValueError(1, KeyError(2)))
 
     return fn, lambda i: (torch.ones(2),)
+
+
+@program
+def test_group_around_a_single_error_holds_a_tuple():
+    def fn(x):
+        try:
+            raise ValueError("alone")
+        except* ValueError as group:
+            found = type(group.args[1]).__name__, len(group.exceptions)
+        return x + 1, found
+
+    return fn, [(torch.ones(2),)] * 3

@@ -347,3 +347,73 @@ def test_a_copied_tee_iterator_shares_what_was_read():
         return x + head, kinds, list(copied), list(first), list(second)
 
     return fn, CALLS
+
+
+class Kept:
+    """What a program keeps its iterators in."""
+
+
+@burnish.disable
+def shown(*made):
+    return [(type(each).__name__, type(each) in (map, zip, enumerate), isinstance(each, Iterator)) for each in made]
+
+
+KEEPERS = {
+    "in an outside list": lambda kept, made: kept.list.append(made),
+    "in an attribute": lambda kept, made: setattr(kept, "made", (made, [made])),
+    "in a tuple that is a local": lambda kept, made: (made,),
+    "by the call at the break": lambda kept, made: shown(made),
+}
+
+
+@pytest.mark.parametrize("keep", KEEPERS.values(), ids=KEEPERS)
+@pytest.mark.parametrize("begins", [False, True])
+def test_kept_builtin_iterator_is_of_its_class(keep, begins):
+    def fn(x, kept):
+        made = [map(str, Uneven(9)), zip(Uneven(5), "abcdef"), enumerate(map(abs, Uneven(9)))]
+        for each in made if begins else ():
+            next(each)
+        local = [keep(kept, each) for each in made]
+        os.getpid()
+        texts = [repr(each).split(" at 0x")[0] for each in made]
+        return x + 1, made, local, texts, [next(each) for each in made], shown(*made)
+
+    def seen(found):
+        _, made, local, texts, values, kinds = found
+        holders = [each is holder[0] for each, holder in zip(made, local, strict=True) if type(holder) is tuple]
+        return [type(each) for each in made], holders, texts, values, kinds, [[*each] for each in made]
+
+    compiled = burnish.compile(fn, backend="eager")
+    for _ in range(3):
+        kept, other = Kept(), Kept()
+        kept.list, other.list = [], []
+        expected, found = fn(torch.ones(2), kept), compiled(torch.ones(2), other)
+        if kept.list:
+            assert all(a is b for a, b in zip(other.list, found[1], strict=True))
+        if hasattr(other, "made"):
+            assert other.made[0] is other.made[1][0] is found[1][2]
+        assert seen(found) == seen(expected)
+
+
+@program
+def test_function_advances_the_iterator_that_calls_it():
+    def fn(x):
+        iterator, seen = None, []
+
+        def value():
+            if len(seen) < 3:
+                seen.append(len(seen))
+                os.getpid()
+                return next(iterator, "ended")
+            return 7
+
+        iterator = iter(value, 7)
+        found = [*iterator, "then", *iterator]
+
+        def doubled(v):
+            return (v, next(iterator)) if v == 2 else v
+
+        iterator = map(doubled, [1, 2, 3, 4])
+        return x + 1, found, [*iterator], seen
+
+    return fn, CALLS

@@ -295,3 +295,132 @@ def test_an_object_lives_as_long_as_its_variable(refer):
 
     compiled = burnish.compile(fn, backend="eager")
     assert [compiled() for _ in range(3)] == [fn() for _ in range(3)]
+
+
+class Noted:
+    """Its end is written to ``ended``."""
+
+    ended: list = []  # noqa: RUF012  # of all
+
+    def __init__(self, number):
+        self.number = number
+
+    def __del__(self):
+        self.ended.append(self.number)
+
+
+class Box:
+    pass
+
+
+def boxed(content):
+    box = Box()
+    box.content = content
+    return box
+
+
+HOLDERS = {
+    "tuple": lambda: (Noted(1), [Noted(2)]),
+    "list": lambda: [Noted(1), [Noted(2)]],
+    "dictionary": lambda: {"first": (Noted(1), [Noted(2)])},
+    "object": lambda: boxed((Noted(1), [Noted(2)])),
+    "function": lambda: lambda first=Noted(1), second=(Noted(2),): (first, second),
+    "set": lambda: frozenset([(Noted(1), Noted(2))]),
+}
+
+
+@pytest.mark.falls_back("refused")
+@pytest.mark.parametrize("make", HOLDERS.values(), ids=HOLDERS)
+def test_object_in_a_container_ends_with_it_behind_a_break(make):
+    def overwritten():
+        held = make()
+        os.getpid()
+        held = None  # noqa: F841
+        Noted.ended.append("after")
+
+    def passed(held):
+        os.getpid()
+        Noted.ended.append("inside")
+
+    def returned():
+        passed(make())
+        Noted.ended.append("after")
+
+    def taken_out():
+        held = {0: make(), 1: 2}
+        os.getpid()
+        value = held.pop(0)
+        Noted.ended.append("popped")
+        value = held[1]
+        Noted.ended.append(value)
+
+    for fn in (overwritten, returned, taken_out):
+        Noted.ended.clear()
+        fn()
+        expected = [*Noted.ended]
+        compiled = burnish.compile(fn, backend="eager")
+        for _ in range(3):
+            Noted.ended.clear()
+            compiled()
+            assert Noted.ended == expected
+
+
+@pytest.mark.falls_back("refused")
+def test_segment_serves_only_containers_whose_end_is_noticed_alike():
+    def fn(make):
+        held = make()
+        os.getpid()
+        held = None  # noqa: F841
+        Noted.ended.append("after")
+
+    makers = [lambda: (1, [2]), lambda: (Noted(1), [2]), lambda: (3, [Noted(2)]), lambda: (4, [5])]
+    compiled = burnish.compile(fn, backend="eager")
+    for make in (*makers, *makers):
+        Noted.ended.clear()
+        fn(make)
+        expected = [*Noted.ended]
+        Noted.ended.clear()
+        compiled(make)
+        assert Noted.ended == expected
+
+
+def test_weak_reference_to_the_content_of_a_container_that_goes_behind_a_break():
+    def fn(x):
+        box, tensors = boxed((x,)), [x + 1]
+        of_box, of_tensor = weakref.ref(box), weakref.ref(tensors[0])
+        held = (box, [box])
+        del box
+        os.getpid()
+        y = tensors[0] * 2
+        found = [of_box() is None, of_tensor() is None]
+        held = None  # noqa: F841
+        del tensors
+        return y, [*found, of_box() is None, of_tensor() is None]
+
+    compiled = burnish.compile(fn, backend="eager")
+    for _ in range(3):
+        y, found = compiled(torch.ones(2))
+        assert found == [False, False, True, True] and torch.equal(y, torch.full((2,), 4.0))
+
+
+@pytest.mark.falls_back("refused")
+def test_what_a_generator_holds_goes_when_it_is_closed():
+    def counting(held):
+        try:
+            yield 1
+            yield 2
+        finally:
+            Noted.ended.append("closed")
+
+    def fn():
+        generator = counting((Noted(1),))
+        next(generator)
+        os.getpid()
+        del generator
+        Noted.ended.append("after")
+
+    compiled = burnish.compile(fn, backend="eager")
+    for _ in range(3):
+        Noted.ended.clear()
+        compiled()
+        assert Noted.ended == ["closed", 1, "after"]

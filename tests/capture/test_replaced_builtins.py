@@ -215,3 +215,16 @@ def test_function_of_code_and_a_name_is_part_of_the_graph():
     for _ in range(2):
         result, name = compiled(torch.ones(2))
         assert torch.equal(result, torch.full((2,), 2.0)) and name == "other"
+
+
+def test_number_that_the_program_keeps_in_builtins_changes():
+    def fn(x):
+        return x + 1, kept_number  # noqa: F821
+
+    compiled = burnish.compile(fn, backend="eager")
+    try:
+        for number in (0, 1, 2, 3, 2.5):
+            builtins.kept_number = number
+            assert compiled(torch.ones(2))[1] == number
+    finally:
+        del builtins.kept_number

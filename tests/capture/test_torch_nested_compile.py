@@ -245,3 +245,66 @@ def test_compiling_inside_is_part_of_the_graph(arguments, compiler):
     for k in range(3):
         x = torch.randn(3) + k
         torch.testing.assert_close(compiled(x), x * 5)
+
+
+@burnish.disable
+def outside(x):
+    return x * 2
+
+
+@pytest.mark.parametrize("kind", ["function", "module"])
+def test_break_in_an_inner_function_that_may_have_none_is_an_error(kind):
+    left = []
+
+    def compute(x, breaks):
+        try:
+            return outside(x) if breaks else x.sin()
+        except Exception:
+            left.append("handled")
+        finally:
+            left.append("finally")
+
+    class Module(nn.Module):
+        def forward(self, x, breaks):
+            return compute(x, breaks)
+
+    inner = burnish.compile(compute if kind == "function" else Module(), backend="eager", fullgraph=True)
+
+    def catches(x, breaks):
+        y = x + 1
+        try:
+            return inner(y, breaks)
+        except burnish.errors.Unsupported as error:
+            return y, str(error).splitlines()[0]
+
+    compiled = burnish.compile(catches, backend="eager")
+    uncaught = burnish.compile(lambda x, breaks: inner(x, breaks) + 1, backend="eager")
+    x = torch.randn(3)
+    for breaks in (False, True, True, False, True):
+        left.clear()
+        found = compiled(x, breaks)
+        if breaks:
+            assert torch.equal(found[0], x + 1) and found[1].startswith("Graph break B203")
+            with pytest.raises(burnish.errors.Unsupported, match="B203"):
+                uncaught(x, breaks)
+        else:
+            assert torch.equal(found, (x + 1).sin())
+            assert torch.equal(uncaught(x, breaks), x.sin() + 1)
+        assert left == ["finally", "finally"]
+
+
+def test_inner_function_whose_graph_only_ends_inside_of_the_outer_one_runs_by_itself():
+    seen = []
+
+    def read(x):
+        return x * len(sorted(seen, key=abs))
+
+    inner = burnish.compile(read, backend="eager", fullgraph=True)
+
+    def fn(x):
+        seen.append(len(seen))
+        return inner(x) + 1
+
+    compiled = burnish.compile(fn, backend="eager")
+    for i in range(4):
+        assert torch.equal(compiled(torch.ones(2)), torch.ones(2) * (i + 1) + 1)

@@ -37,6 +37,7 @@ from ..interpreter.frames import UNBOUND, Frame
 from ..interpreter.frames_to_slots import SlotLayout, take_apart
 from ..interpreter.instruction_loop import Machine
 from ..interpreter.tracebacks import TrailOfKinds
+from ..python.calls.inner_whole_graphs import InnerWholeGraphs
 from ..segments.break_transitions import apply_transition, sees_further_calls
 from ..symbolic_sizes.dynamic_dimensions import SymbolPlace
 from . import recompile_decisions, trace_segment
@@ -72,6 +73,7 @@ class Program:
         self.assigns_data = True
         self.keeps_classes = True
         self.called_as_is: frozenset[Any] = frozenset()  # see cached_answers
+        self.inner_whole_graphs = InnerWholeGraphs()
         self.enters_modes = True  # see function_modes
         self.results_changed = 0  # how often Python in a graph returned other tensors
         self.native_rules: weakref.WeakKeyDictionary[type, str] = weakref.WeakKeyDictionary()  # see subclasses

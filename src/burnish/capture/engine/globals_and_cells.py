@@ -43,9 +43,10 @@ def load_global(tracer: Tracer, frame: Frame, name: str) -> Any:
 def load_builtin(tracer: Tracer, frame: Frame, name: str) -> Any:
     """A program may put other objects into ``builtins``."""
     table, heap = frame.builtins, tracer.heap
-    if table is not OWN and id(table) not in heap.fresh and heap.read_key(heap.namespace(table), name) is MISSING:
-        return Machine.load_builtin(tracer, frame, name)  # which raises the error
-    return frame.builtins[name]
+    if table is OWN or id(table) in heap.fresh:
+        return frame.builtins[name]
+    value = heap.read_key(heap.namespace(table), name)
+    return Machine.load_builtin(tracer, frame, name) if value is MISSING else value  # which raises the error
 
 
 def store_global(tracer: Tracer, frame: Frame, name: str, value: Any) -> None:

@@ -27,13 +27,15 @@ from ..guards.object_sources import Source
 from ..guards.predict_growing_sizes import growing
 from ..guards.tensor_metadata import TENSOR_TYPES, global_state, leave_dual_levels, restore_state
 from ..interpreter import deferred_os_signals, keyboard_interrupts
-from ..interpreter.execute_with_given_result import CompletedInstruction
+from ..interpreter.execute_with_given_result import CompletedInstruction, RaisedByCall
 from ..interpreter.frames import UNBOUND, Frame, frames_from
 from ..interpreter.instruction_loop import Machine
 from ..python import marks_of_dynamo
+from ..python.calls import inner_whole_graphs
 from ..pytorch import function_modes, tensor_hooks_and_data
 from ..segments.close_segment import close
 from ..segments.concretize_scalars import FOR_A_TRACE, concretize, deep_recursion
+from ..segments.shown_iterators import find_shown
 from ..symbolic_sizes.dynamic_dimensions import (
     MOST_TRIES,
     MOST_TRIES_OF_PROGRAM,
@@ -46,6 +48,7 @@ from ..symbolic_sizes.dynamic_dimensions import (
 from ..symbolic_sizes.user_names_of_sources import requests_for
 from .break_signals import BreakAfterOperation, Stop, Unrebuildable
 from .crash_repro import write_failure
+from .object_lifetimes import are_held
 from .recompile_decisions import explain_miss, give_up
 from .tracer import Tracer
 
@@ -131,6 +134,7 @@ def trace_on(
     tracer.assigns_data = program.assigns_data
     tracer.keeps_classes = program.keeps_classes
     tracer.called_as_is = program.called_as_is
+    tracer.inner_whole_graphs = program.inner_whole_graphs
     tracer.enters_modes = program.enters_modes
     tracer.subclasses.native.update(program.native_rules)
     tracer.may_run_opaquely = program.results_changed < MOST_CHANGES
@@ -159,10 +163,14 @@ def trace_on(
         if signal.kind is not None and is_lasting:
             why = breaks.Break(signal.kind, signal.what, tracer.user_stack())
         at.pc -= 1  # type: ignore[union-attr]  # the segment ends before the instruction
+        tracer.heap.shown = find_shown(tracer, at)
     if why is not None:
         events.emit("breaks", text=why.render(), break_=why)
         if program.options.fullgraph or marks_of_dynamo.breaks_are_errors():
             raise of_break(tracer, why, signal)
+        inner = program.inner_whole_graphs.outermost(tracer)
+        if inner is not None and getattr(signal, "error", None) is None:
+            return break_inside(tracer, why, signal, *inner)
     if function_modes.is_inside_block(tracer):
         program.enters_modes = False
     elif is_lasting:
@@ -170,6 +178,21 @@ def trace_on(
             resume()  # a foreign compiler may need much time and memory
         program.finish_trace(tracer, continuation, signal, at, why, started, slots)
     return machine_after_break(tracer, signal, at)
+
+
+def break_inside(
+    tracer: Tracer, why: breaks.Break, signal: Stop | BreakAfterOperation, first: Frame, inner: Program
+) -> tuple[Machine | None, Any]:
+    """A break in a function that was compiled with ``fullgraph=True``, whose frames begin with ``first``. No segment
+    ends here: the next trace ends before the call."""
+    tracer.inner_whole_graphs.broken[inner] = why
+    if why.kind not in inner_whole_graphs.ALWAYS or first.caller is None or first.generator is not None:
+        return machine_after_break(tracer, signal, tracer.frame)
+    error = of_break(tracer, why, signal)
+    machine = plain_machine(tracer)
+    tracer.frame, first.caller = first.caller, None
+    keyboard_interrupts.leave_blocks(inner, machine, error)
+    return RaisedByCall(tracer.frame, error), signal
 
 
 def of_break(tracer: Tracer, why: breaks.Break, signal: Stop | BreakAfterOperation) -> Exception:
@@ -390,8 +413,7 @@ def machine_after_break(tracer: Tracer, signal: Any, at: Any) -> tuple[Machine, 
 
 def plain_machine(tracer: Tracer) -> Machine:
     """A machine that continues as plain Python at the present instruction of the trace."""
-    for frame in frames_from(tracer.frame):
-        concretize(tracer, frame)
+    concretize(tracer, *frames_from(tracer.frame))
     function_modes.enter_in_torch(tracer)
     machine = Machine(tracer.frame)
     machine.trail = tracer.trail
@@ -440,6 +462,8 @@ def start_frame(program: Program, tracer: Tracer, continuation: Continuation, sl
     values = [heap.admit(v, heap.sources.slot(i, labels[i]), is_slot=True) for i, v in enumerate(slots)]
     frame = continuation.layout.build(values)
     tracer.adopt_running_generators(frame)
+    tracer.held += are_held([origin for value in values if (origin := heap.origin_of(value)) is not None])
+    values.clear()
     slots.clear()  # the frames hold them now, for as long as the program does
     return frame
 

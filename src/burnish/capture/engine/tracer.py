@@ -58,6 +58,7 @@ from .container_changes import table_read_at_once
 from .graph_recorder import Recorder
 from .heap import Heap
 from .interpreted_or_native import TORCH_PATH
+from .object_lifetimes import let_go_dropped
 from .torch_call_records import Handle
 
 # Errors that end a frame without being raised in its caller.
@@ -129,6 +130,7 @@ class Tracer(Machine):
         self.size_requests: SizeRequests | None = None  # if the program says anything about sizes
         self.cached_answers: Any = None  # CachedAnswers, once a cached function gets a live number
         self.called_as_is: frozenset[Any] = frozenset()  # cached functions that get constants
+        self.inner_whole_graphs: Any = None  # the program's: see inner_whole_graphs
         self.chosen: list[Any] = []  # results of min() and max() of tensors: see tensor_extremes
         self.region: Any = None  # a checkpointed call that is being interpreted (checkpointing.Region)
         self.effects: list[Any] = activation_checkpointing.Effects(self)
@@ -149,14 +151,14 @@ class Tracer(Machine):
         self.may_run_opaquely = True  # whether Python may be a node of the graph: see opaque_nodes
         self.keeps_functions = True  # functions that torch.func has returned stay in the segment: see `vjp`
         self.keeps_classes = True  # classes made in the trace, until one has left a segment: see class_creation
-        self.has_classes = self.has_assertions = False
+        self.has_classes = self.has_assertions = self.global_hooks_guarded = False
         trainer_logging.meet()
         self.set_variables: list[Any] = []  # tokens that reset context variables: see context_variables
         self.unwanted: frozenset[Any] = frozenset()  # functions that the program leaves out: see marks_of_dynamo
         self.context_values: dict[int, Any] = {}  # what context variables held: see context_variables
         self.views_of_blocks: dict[int, Any] = {}  # arguments of blocks, by the tensor they show: see repeated_blocks
         self.checked_depth = 0  # up to which calls may nest: see function_calls
-        self.cells: set[int] = set()
+        self.held: list[Any] = []  # origins of objects that the program may drop: see object_lifetimes
         self.own_cells: dict[int, CellType] = {}
         self.lookups: dict[tuple[type, str], Any] = {}
         self.lookups_after: dict[tuple[type, type, str], Any] = {}  # by ``super()``
@@ -173,7 +175,6 @@ class Tracer(Machine):
         self.line_cache: dict[tuple[int, int], tuple[str | None, bool]] = {}
         if not options.runs_python or events.is_asked_for("plan"):
             self.user_line = self.described_line  # type: ignore[method-assign]
-        self.global_hooks_guarded = False
         self.module_kinds: set[type] = set()  # classes of modules with the ``__call__`` of ``nn.Module``
         self.own_call_kinds: set[type] = set()  # classes of modules with their own ``__call__``
         self.signatures: dict[tuple[type, int], Any] = {}
@@ -206,7 +207,7 @@ class Tracer(Machine):
 
     def trace(self) -> Stop | BreakAfterOperation | None:
         """Run until the outermost frame returns (None) or a break (its signal)."""
-        count, counter, signals = 0, itertools.count(1), self.signals.came
+        count, counter, signals, held = 0, itertools.count(1), self.signals.came, self.held
         try:
             while True:
                 frame = self.frame
@@ -225,6 +226,8 @@ class Tracer(Machine):
                             if frame is None:
                                 return None
                             self.answer, instructions = None, frame.instructions  # it may hold a frame that returned
+                        if held:
+                            let_go_dropped(self.heap, held)
                 except Raised as raised:
                     trouble = raised.error
                 try:

@@ -27,6 +27,20 @@ class CompletedInstruction(Machine):
         raise Raised(self.error)
 
 
+class RaisedByCall(Machine):
+    """Raises the error of a call, whose operands have left the stack."""
+
+    def __init__(self, frame: Frame, error: BaseException):
+        super().__init__(frame)
+        self.error = error
+
+    def step(self) -> None:
+        try:
+            self.unwind(self.error)
+        finally:
+            del self.error
+
+
 for _name in """
     load_attr store_attr delete_attr binary unary truth subscript store_subscript delete_subscript length format iterate
     iterate_in_loop next_for unpack call import_name import_from load_global load_builtin load_builtin_unasked load_cell

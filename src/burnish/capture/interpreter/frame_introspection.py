@@ -18,21 +18,22 @@ from .frames import MISSING, UNBOUND, Frame, Raised, cell_value
 from .versions.behavior import BEHAVIOR
 
 
-def frame_locals(frame: Frame) -> dict[str, Any]:
+def frame_locals(frame: Frame, load_cell: Callable[[CellType], Any] = cell_value) -> dict[str, Any]:
+    """``load_cell``: reads a cell. A trace guards what one from outside holds."""
     if frame.code.is_body:
         return frame.namespace  # type: ignore[return-value]
     values = {}
     for name, value in zip(frame.code.names, frame.locals, strict=True):
         if type(value) is CellType and name in frame.code.cells:
-            value = cell_value(value)
+            value = load_cell(value)
         if value is not UNBOUND:
             values[name] = value
     return values
 
 
-def namespace_of(frame: Frame) -> dict[str, Any]:
+def namespace_of(frame: Frame, load_cell: Callable[[CellType], Any] = cell_value) -> dict[str, Any]:
     """The result of ``locals()``: before Python 3.13, one dictionary per frame, updated each time."""
-    values = frame_locals(frame)
+    values = frame_locals(frame, load_cell)
     known = frame.namespace
     if BEHAVIOR.locals_returns_new_dictionary or known is None or known is values:
         frame.namespace = values

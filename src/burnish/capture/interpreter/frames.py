@@ -88,6 +88,14 @@ class Frame:
         self.stack.clear()
         self.handling = None
 
+    def at_start(self) -> Frame:
+        """A frame of the same generator with the parameters of this one, before its first instruction."""
+        code = self.code
+        values = self.locals[: code.args_total]
+        started = Frame(code, self.globals, self.builtins, [*values, *[UNBOUND] * (code.n_locals - code.args_total)])
+        started.pc = code.opnames.index("RETURN_GENERATOR") + 1
+        return started
+
     @property
     def line(self) -> int:
         return self.code.lines[max(0, min(self.pc - 1, len(self.code.lines) - 1))]
@@ -189,23 +197,24 @@ class Generator:
         """What it is an iterator of, if its class is not a generator."""
         return BY_CODE.get(self.code)
 
-    def stop(self, frame: Frame) -> None:
+    def stop(self, frame: Frame, caller: Frame | None) -> None:
         """Its frame has returned or raised an error."""
-        self.running = False
+        self.running = frame is not self.frame
         if self.code in BY_CODE:
-            self.rewind(frame)
+            self.rewind(frame, caller)
         else:
             self.frame = None
 
-    def rewind(self, frame: Frame) -> None:
-        """The next step of a builtin iterator starts at the top, with the parameters as this one has left them."""
-        code = frame.code
-        frame.pc = code.opnames.index("RETURN_GENERATOR") + 1
-        frame.stack = []
-        frame.locals[code.args_total :] = [UNBOUND] * (code.n_locals - code.args_total)
-        frame.caller = frame.generator = frame.handling = frame.spare = None
-        frame.completion = PUSH
-        self.frame = frame
+    def rewind(self, frame: Frame, caller: Frame | None) -> None:
+        """The next step of a builtin iterator starts at the top, with the parameters as this one has left them. So do
+        the steps around this one, if it runs inside of itself, when they read them again."""
+        assert self.frame is not None
+        count, is_inside = frame.code.args_total, frame is not self.frame
+        for around in [self.frame, *frames_from(caller)] if is_inside else ():
+            if around is self.frame or around.generator is self:
+                around.locals[:count] = frame.locals[:count]
+        if not is_inside:
+            self.frame = frame.at_start()
 
     def __iter__(self) -> Generator:
         return self
@@ -285,8 +294,11 @@ class Generator:
         return self.running
 
     def __repr__(self) -> str:
-        kind = self.__class__
-        return f"<generator object {self.__qualname__}>" if kind is GeneratorType else f"<{kind.__name__} object>"
+        builtin = self.builtin
+        shown = (
+            f"<generator object {self.__qualname__}" if builtin is None else repr(builtin.sample).rpartition(" at ")[0]
+        )
+        return f"{shown} at {id(self):#x}>"
 
 
 Generator.__name__ = "generator"  # in the messages of C code

@@ -128,6 +128,9 @@ class SlotLayout:
             frame.caller = caller
             caller = frame
         assert caller is not None
+        for frame in frames_from(caller):
+            if frame.generator is not None:
+                frame.generator.frame = frame  # at last the outermost, if it runs inside of itself
         return caller
 
     def labels(self) -> list[str]:

@@ -16,9 +16,12 @@ if TYPE_CHECKING:
 
 def resume(machine: Machine, generator: Generator, value: Any, completion: int) -> Any:
     """Push a suspended generator's frame, sending ``value`` in."""
-    if generator.running:
-        raise Raised(ValueError("generator already executing"))
     frame = generator.frame
+    if generator.running:
+        if generator.builtin is None:
+            raise Raised(ValueError("generator already executing"))
+        around = [each for each in fr.frames_from(machine.frame) if each.generator is generator]
+        frame = (around[0] if around else frame).at_start()  # a step inside of another: C code's share the state
     if frame is None:
         if completion == fr.FOR_ITER:
             return EXHAUSTED

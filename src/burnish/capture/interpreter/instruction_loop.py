@@ -118,7 +118,7 @@ class Machine:
                 caller.stack.append(value)
             return True
         completion = frame.completion
-        generator.stop(frame)
+        generator.stop(frame, caller)
         if caller is None:
             raise self.trail.attach(StopIteration(value) if value is not None else StopIteration())
         if completion == fr.FOR_ITER:
@@ -140,7 +140,7 @@ class Machine:
     def yield_from_frame(self, frame: Frame, value: Any) -> bool:
         generator = frame.generator
         assert generator is not None
-        generator.running = False
+        generator.running = frame is not generator.frame
         caller = self.frame = frame.caller
         frame.caller = frame.generator = None
         if caller is None:
@@ -151,7 +151,7 @@ class Machine:
             caller.stack.append(value)
         frame.completion, frame.spare = fr.PUSH, None  # the next resume sets it: all suspended frames have the same
         if generator.builtin is not None:
-            generator.rewind(frame)
+            generator.rewind(frame, caller)
         return True
 
     def _complete(self, caller: Frame, frame: Frame, value: Any) -> None:

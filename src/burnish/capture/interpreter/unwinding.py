@@ -53,8 +53,10 @@ def leave_by_error(machine: Machine, frame: Frame, error: BaseException) -> Any:
     frame.caller = None
     generator = frame.generator
     completion = frame.completion
+    frame.handling = None  # an error whose traceback holds the frame would live until Python collects cycles
+    frame.stack.clear()
     if generator is not None:
-        generator.stop(frame)
+        generator.stop(frame, caller)
         if generator.builtin is not None:
             generator = None  # its StopIteration is its end
         elif isinstance(error, StopIteration):

@@ -24,6 +24,7 @@ from .. import breaks
 from ..engine.object_lifetimes import ALWAYS, IF_REFERENCED, rule_of
 from ..guards.bypass_subclass_methods import elements_of, items_of
 from ..guards.object_sources import Source
+from ..interpreter.frames import Generator
 from . import live_scalars
 from .live_scalars import Expression
 
@@ -86,7 +87,7 @@ def hash_of_address(address: int) -> int:
 
 def text_of(m: Any, value: Any) -> Any:
     """``object.__repr__(value)``, which ends with the address; None where ``hash_of`` is None."""
-    address, text = of(m, value), object.__repr__(value)
+    address, text = of(m, value), (Generator if type(value) is Generator else object).__repr__(value)
     if not isinstance(address, live_scalars.Live):
         return address and text
     return live_scalars.apply(text_with_address, text[: text.rindex(" 0x")], address)

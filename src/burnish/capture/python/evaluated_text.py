@@ -37,7 +37,7 @@ def evaluate(m: Any, args: tuple, kwargs: dict) -> Any:
     names = names_in(args[0])
     if names is None:
         return MISSING
-    values = frame_locals(m.frame)
+    values = frame_locals(m.frame, m.load_cell)
     parameters = tuple(name for name in names if name in values and name.isidentifier())
     code = code_of(args[0], parameters)
     function = FunctionType(code, m.frame.globals)
@@ -119,7 +119,8 @@ def run_text(m: Any, args: tuple, kwargs: dict, mode: str) -> Any:
     if type(source) is not CodeType or source.co_freevars:
         return MISSING
     if table is None:
-        table, names_of_text = m.frame.globals, namespace_of(m.frame) if names_of_text is None else names_of_text
+        table = m.frame.globals
+        names_of_text = namespace_of(m.frame, m.load_cell) if names_of_text is None else names_of_text
     elif names_of_text is None:
         names_of_text = table
     code = decode(source)

@@ -21,7 +21,7 @@ from .polyfills import object_polyfills
 
 
 def _locals(m: Any, args: tuple, kwargs: dict) -> Any:
-    return namespace_of(m.frame)
+    return namespace_of(m.frame, m.load_cell)
 
 
 def _globals(m: Any, args: tuple, kwargs: dict) -> Any:

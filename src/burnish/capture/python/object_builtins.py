@@ -230,7 +230,7 @@ def _vars(m: Any, args: tuple, kwargs: dict) -> Any:
     if args:
         has_any = dict_of(args[0]) is not None or lookup(m, type(args[0]), "__dict__")[0] is not MISSING
         return attribute_reads.load(m, args[0], "__dict__") if has_any else m.plainly(vars, args[0])
-    return namespace_of(m.frame)
+    return namespace_of(m.frame, m.load_cell)
 
 
 UNBOUND: dict[Any, Callable] = {

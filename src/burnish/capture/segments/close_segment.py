@@ -66,7 +66,6 @@ def close(
             rebuilder.active = _running_generators(frame)
             answer = f"[{', '.join(rebuilder.build(v) for v in slots)}]"
         built = len(rebuilder.lines)
-        rebuilder.is_result = False
         Effects(rebuilder).write()
         has_effects = len(rebuilder.lines) > built
         rebuilder.lines += rebuilder.after_effects

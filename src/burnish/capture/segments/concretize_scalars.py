@@ -28,6 +28,7 @@ from ..python.operators.iteration import ITERATORS
 from ..python.operators.value_kinds import SIMPLE
 from .rebuild_containers import TABLE_ITERATORS
 from .rebuild_instances import slots_of
+from .shown_iterators import as_native, is_shown
 from .template_runtime import attributes_of_partial, set_state
 
 
@@ -97,9 +98,6 @@ PLACE_OF_COUNT = place_of_count()
 def _concretize(tracer: Any, roots: tuple, leaves: bool) -> list:
     concretizer = ScalarConcretizer(tracer, leaves)
     cleaned = [concretizer.clean(v) for v in roots]
-    concretizer.is_result = False
-    for reference, _ in tracer.heap.taken_over:
-        concretizer.clean(reference())
     for hook in tracer.hooks.values():
         concretizer.clean(hook.function)
     for origin in list(tracer.heap.origins.values()):
@@ -113,13 +111,16 @@ def _concretize(tracer: Any, roots: tuple, leaves: bool) -> list:
             concretizer.attributes_of_class(origin)
         else:
             concretizer.slots(origin.obj)
+    concretizer.is_hidden = True
+    for reference, _ in tracer.heap.taken_over:
+        concretizer.clean(reference())
     return cleaned
 
 
 class ScalarConcretizer:
     def __init__(self, tracer: Any, leaves: bool = False):
         self.tracer, self.fresh, self.leaves = tracer, tracer.heap.fresh, leaves
-        self.is_result = True
+        self.is_hidden = False
         self.memo: dict[int, Any] = {}
         self.keep: list[Any] = []  # the owners of the memo's ids
         for chosen in tracer.chosen:  # those of an operand come before
@@ -282,8 +283,7 @@ class ScalarConcretizer:
 
     def generator(self, value: Generator) -> Any:
         self.clean(value.frame)
-        parts = value.parts() if self.leaves and (self.is_result or not value.started) else None
-        return value if parts is None else parts[0](*parts[1])
+        return as_native(value) if is_shown(self, self.tracer.heap, value) else value
 
     def exception(self, value: BaseException) -> BaseException:
         args, changed = self.parts(value.args)
@@ -307,6 +307,8 @@ class ScalarConcretizer:
         """A builtin iterator shows its parts by the pickle protocol. Rebuild it if they cannot change in place."""
         if type(value) in TABLE_ITERATORS:
             self.clean(table_of(value))
+            return value
+        if self.tracer.heap.origin_of(value) is not None:
             return value
         try:
             maker, args, *state = reduced(value)

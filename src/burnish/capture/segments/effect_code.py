@@ -7,7 +7,6 @@ d1['count'] = 4              # a change
 from __future__ import annotations
 
 import collections
-import weakref
 from types import CellType, MappingProxyType
 from typing import TYPE_CHECKING, Any
 
@@ -15,7 +14,7 @@ import torch
 
 from ..engine.break_signals import Unrebuildable
 from ..engine.container_changes import KEYED, MANY, SELF, OtherSet
-from ..engine.object_lifetimes import Origin, runs_code_at_the_end
+from ..engine.object_lifetimes import Origin, Watched, runs_code_at_the_end
 from ..guards import set_layouts
 from ..guards.bypass_subclass_methods import items_of
 from ..interpreter.frames import UNBOUND, cell_value
@@ -47,6 +46,7 @@ class Effects:
             tensors = "".join(f"{self.to.source(origin.source)}, " for origin, _ in changed)
             gradients = "".join(f"{self.to.build(gradient)}, " for _, gradient in changed)
             self.to.lines.append(f"{self.to.constant(set_gradients)}(({tensors}), ({gradients}))")
+        self.to.is_hidden = True
         for reference, source in self.to.heap.taken_over:
             generator = reference()
             if generator is None or id(generator) not in self.to.active:
@@ -65,7 +65,7 @@ class Effects:
         if self.to.heap.dropped is not None:
             raise Unrebuildable(None, f"{self.to.heap.dropped} is let go here")
         for key, held in self.to.heap.fresh.items():
-            value = held() if type(held) is weakref.ref else None
+            value = held() if type(held) is Watched else None
             if id(value) == key and key not in self.to.memo and runs_code_at_the_end(type(value)):
                 raise Unrebuildable(None, f"a {type(value).__qualname__}, whose __del__ runs later, is let go here")
 

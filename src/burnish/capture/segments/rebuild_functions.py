@@ -15,6 +15,7 @@ from ..engine.break_signals import Unrebuildable
 from ..interpreter.frames import UNBOUND, Frame, Generator, cell_value
 from ..interpreter.versions.behavior import BEHAVIOR
 from ..python.polyfills import sort_polyfills
+from .shown_iterators import as_native, is_shown
 from .template_runtime import attributes_of_partial, generator_shell, link_generator, make_frame
 
 if TYPE_CHECKING:
@@ -130,7 +131,9 @@ def build_super(to: Rebuilder, value: Any) -> str:
 
 
 def build_generator(to: Rebuilder, value: Generator) -> str:
-    parts = value.parts() if to.leaves and (to.is_result or not value.started) else None
+    if (origin := to.heap.origin_of(value)) is not None and not to.heap.runs_here(value):
+        return to.name(value, f"{to.constant(as_native)}({to.source(origin.source)})")
+    parts = value.parts() if is_shown(to, to.heap, value) else None
     if parts is not None:
         args = [to.build(arg) for arg in parts[1]]
         return to.name(value, f"{to.constant(parts[0])}({', '.join(args)})")

@@ -46,6 +46,7 @@ from ..python.operators import iteration, value_kinds
 from ..pytorch import tensor_hooks_and_data
 from ..pytorch.backward_and_grad import as_leaf, is_leaf_of_other, is_refused, no_view
 from . import rebuild_containers, rebuild_functions, rebuild_instances, rebuild_subclass_tensors
+from .shown_iterators import is_shown
 
 LITERALS = frozenset((int, str, bytes, bool, type(None)))
 
@@ -68,7 +69,7 @@ class Rebuilder:
         self.active: dict[int, int] = {}  # generators whose frame is running: index of the frame
         self.clones: dict[int, str] = {}
         self.leaves = False  # they go to plain Python, which gets builtin iterators in place of ours
-        self.is_result = True  # not an effect: the next call may advance an iterator that it has begun
+        self.is_hidden = False  # in the frame of an outside generator: the next call may advance what it has begun
         self.own_gradients = tracer.gradients.without_views()
 
     # ---- pieces
@@ -137,7 +138,7 @@ class Rebuilder:
         if issubclass(kind, torch.Tensor):
             return self.tensor(value)
         origin = self.heap.origin_of(value)
-        if origin is not None:
+        if origin is not None and not (kind is Generator and is_shown(self, self.heap, value)):
             return self.source(origin.source)
         handle = self.recorder.handle_of(value)
         if handle is not None:

@@ -59,7 +59,7 @@ def check_eg_match(m, f, arg):
     if isinstance(error, BaseExceptionGroup):
         match, rest = error.split(kind)
     elif isinstance(error, kind):
-        match, rest = BaseExceptionGroup("", [error]), None
+        match, rest = BaseExceptionGroup("", (error,)), None
     else:
         match, rest = None, error
     f.stack[-2:] = [rest, match]

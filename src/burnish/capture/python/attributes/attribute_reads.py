@@ -23,7 +23,7 @@ import torch
 
 from ... import breaks
 from ...guards.tensor_metadata import is_tensor
-from ...interpreter.frames import MISSING, Generator
+from ...interpreter.frames import MISSING, SAMPLE, Generator
 from ...interpreter.reads_past_overrides import store_class_fact
 from ...numbers import numpy_tables
 from ...numbers.live_scalars import Live
@@ -105,8 +105,9 @@ def _load_natively(m: Any, obj: Any, name: str) -> Any:
 
 
 def _load_from_generator(m: Any, obj: Generator, name: str) -> Any:
-    if obj.builtin is not None and not hasattr(obj.builtin.sample, name):
-        return m.plainly(getattr, obj.builtin.sample, name)
+    sample = SAMPLE if obj.builtin is None else obj.builtin.sample
+    if name == "__doc__" or obj.builtin is not None and not hasattr(sample, name):
+        return m.plainly(getattr, sample, name)
     return _load_natively(m, obj, name)
 
 

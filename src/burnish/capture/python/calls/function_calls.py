@@ -8,7 +8,6 @@ from __future__ import annotations
 import functools
 import operator
 import sys
-import weakref
 from inspect import CO_VARARGS, CO_VARKEYWORDS
 from types import FunctionType, MethodType
 from typing import Any
@@ -25,7 +24,7 @@ from ...engine.interpreted_or_native import (
     is_trusted,
     why_not_interpret,
 )
-from ...engine.object_lifetimes import has_observable_finalization
+from ...engine.object_lifetimes import Watched, has_observable_finalization
 from ...interpreter import argument_binding
 from ...interpreter import frames as fr
 from ...interpreter.bytecode_decoder import decode
@@ -37,6 +36,7 @@ from ...pytorch.higher_order import function_transforms, inlined_operators
 from ...pytorch.modules import optimizers
 from .. import builtin_functions, marks_of_dynamo
 from ..polyfills import object_polyfills
+from . import inner_whole_graphs
 from .native_call_rules import call_leaf
 
 
@@ -130,7 +130,7 @@ def _weak_container(m: Any, function: FunctionType, args: tuple, kwargs: dict) -
         return MISSING
     value = call_leaf(m, function, args, kwargs)
     for held in list(m.heap.fresh.values()):
-        if type(held) is not weakref.ref and has_observable_finalization(held):
+        if type(held) is not Watched and has_observable_finalization(held):
             m.heap.let_go(held)
     return value
 
@@ -241,7 +241,8 @@ def call_marked(m: Any, function: FunctionType, marks: dict, args: tuple, kwargs
     if "__burnish_original__" in marks and is_wrapper:
         # The compiled function is guarded by identity; what it was made from is read through it.
         source = m.heap.sources.pin(function).attr("__burnish_original__")
-        return m.call(m.heap.admit(marks["__burnish_original__"], source), args, kwargs)
+        original = m.heap.admit(marks["__burnish_original__"], source)
+        return inner_whole_graphs.call_inside(m, marks.get("__burnish_program__"), original, args, kwargs)
     if marks.get("_torchdynamo_disable") or marks.get("_burnish_disable"):
         if optimizers.is_kept_from_dynamo(marks):
             return m.call(marks["_torchdynamo_orig_callable"], args, kwargs)

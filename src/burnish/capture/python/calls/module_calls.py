@@ -19,6 +19,7 @@ from ..attributes.attribute_reads import load
 from ..attributes.class_lookup import lookup
 from ..attributes.descriptor_binding import special_method
 from ..polyfills import object_polyfills
+from . import inner_whole_graphs
 from .function_calls import call_function
 
 MODULE_CALL = torch.nn.Module.__call__
@@ -47,7 +48,8 @@ def call_module(m: Any, module: torch.nn.Module, args: tuple, kwargs: dict) -> A
     if isinstance(module, torch.jit.ScriptModule):
         m.stop(breaks.FOREIGN_COMPILED, f"a call of the scripted module {kind.__qualname__}")
     if hasattr(kind, "__burnish_original__"):
-        return m.call(inside(m, module), args, kwargs)
+        inner = module.__dict__.get("__burnish_program__")
+        return inner_whole_graphs.call_inside(m, inner, inside(m, module), args, kwargs)
     found, _ = lookup(m, kind, "__call__")
     if isinstance(lookup(m, kind, "__getattribute__")[0], FunctionType):
         m.own_call_kinds.add(kind)  # even its tables are read through code of the user's

@@ -18,7 +18,7 @@ from ... import breaks
 from ...guards import value_bases
 from ...guards.bypass_subclass_methods import elements_of
 from ...guards.object_sources import Source
-from ...interpreter.frames import MISSING, frames_from
+from ...interpreter.frames import MISSING, Generator, frames_from
 from ...numbers import graph_numbers, live_scalars, numpy_tables, object_addresses
 from ...numbers.live_scalars import Live, plain_of, settled
 from ...numpy_calls import numpy_dispatch
@@ -44,6 +44,8 @@ def text_of(m: Any, convert: Callable, value: Any) -> Any:
     """``str(value)`` or ``repr(value)``."""
     if type(value) in PROXIES:
         return m.stop(breaks.OPAQUE_CALL, f"{convert.__name__}() through a weak proxy")
+    if type(value) is Generator:
+        return object_addresses.text_of(m, value)
     return _text_of(m, convert, value)
 
 

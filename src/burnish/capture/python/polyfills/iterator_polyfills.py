@@ -150,6 +150,8 @@ def iterate_until(function, sentinel, is_done=False):
     except StopIteration:
         is_done = True
         return
+    if is_done:  # by a step that the function has made
+        return
     if sentinel is value or sentinel == value:
         is_done = True
         return
