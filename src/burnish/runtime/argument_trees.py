@@ -11,7 +11,7 @@ import torch
 def mapped(tree: Any, sought: type, change: Callable[[Any], Any]) -> Any:
     """Returns the same arguments with every value of type `sought` replaced by `change(value)`."""
     kind = type(tree)
-    if kind is sought:
+    if issubclass(kind, sought):
         return change(tree)
     if kind is tuple or kind is list:
         return kind(mapped(part, sought, change) for part in tree)

@@ -71,7 +71,7 @@ class Recorder(TorchFunctionMode):
     def __init__(self, tracer: Any):
         super().__init__()
         self.tracer = tracer
-        # How the backend wants calls to be made: random calls must draw the numbers that compiled code will draw.
+        # Random calls must draw the numbers that the backend's code will draw.
         self.perform = getattr(tracer.options.backend, "perform", None) or CALL
         self.calls: list[Call] = []
         self.warnings: dict = {}  # that these have given
@@ -89,6 +89,7 @@ class Recorder(TorchFunctionMode):
         self.kept: list[Any] = []  # tables of tensors that functions of torch hold: see lowered_calls
         self.seconds = 0.0  # spent in torch; eager spends it as well
         self.takes_numbers = False  # NumPy scalars are accepted as if they were Python numbers
+        self.keeps_numbers = False  # those given to a library's operator may vary: see library_operators
         self.facts_read: set[str] = set()  # by name: what the program has asked about tensors
         self.read_by_user: set[int] = set()  # calls that read a number for the user's code
         self.name, self.filled = "", None  # of the call that is being recorded, and the dtype that its number must fit
@@ -117,7 +118,9 @@ class Recorder(TorchFunctionMode):
         """Perform ``function(*args, **kwargs)``. To modes it looks like ``shown(*shown_args, **shown_kwargs)``."""
         self.seen += 1
         if self.tracer.region is not None:
-            self.tracer.region.will_call(shown, shown_args, shown_kwargs)
+            given = self.tracer.region.will_call(shown, shown_args, shown_kwargs)
+            if given is not None:  # those shown may begin with the tensor of a bound method
+                args, kwargs = given[0][len(given[0]) - len(args) :], given[1]
         if self.tracer.filters:
             function = warning_filters.listening(self, function)
         function, started = at_line(self.tracer.frame, function, self.warnings), perf_counter()
@@ -213,7 +216,7 @@ class Recorder(TorchFunctionMode):
         try:
             named_args = tuple(map(_named, args))
             named_kwargs = {k: _named(v) for k, v in kwargs.items()} if kwargs else kwargs
-            self.record(known.target, named_args, named_kwargs, result, known.takes_live_numbers)
+            self.record(known.target, named_args, named_kwargs, result, known.takes_live_numbers or self.keeps_numbers)
         except NotRecordable as why:
             kind = breaks.UNKNOWN_TENSOR if "tensor" in str(why) else breaks.OPAQUE_CALL
             return kind, f"{torch_call_roles.name_of(func)}: {why}"
@@ -294,9 +297,7 @@ class Recorder(TorchFunctionMode):
 
     def handle_of(self, value: Any) -> Handle | None:
         entry = self.known.get(id(value))
-        if entry is not None and entry[0]() is value:
-            return entry[1]
-        return None
+        return entry[1] if entry is not None and entry[0]() is value else None
 
     def argument(self, value: Any, live_allowed: bool = False) -> Any:
         """A call's argument, with tensors replaced by handles."""
@@ -345,8 +346,7 @@ class Recorder(TorchFunctionMode):
         raise NotRecordable(f"an argument of type {kind.__name__}")
 
     def tensor(self, value: torch.Tensor) -> Handle:
-        handle = self.handle_of(value)
-        if handle is not None:
+        if (handle := self.handle_of(value)) is not None:
             return handle
         origin = self.tracer.origins.get(id(value))
         if origin is None or origin.obj is not value:

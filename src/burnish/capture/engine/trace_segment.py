@@ -138,6 +138,7 @@ def trace_on(
     tracer.enters_modes = program.enters_modes
     tracer.subclasses.native.update(program.native_rules)
     tracer.may_run_opaquely = program.results_changed < MOST_CHANGES
+    tracer.numbers_vary_in_nodes = not program.results_changed
     tracer.symbolic_sizes = choose_symbolic_sizes(program, tracer, continuation, slots)
     tracer.ends_before = continuation.ends_before
     try:

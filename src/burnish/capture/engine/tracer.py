@@ -149,6 +149,7 @@ class Tracer(Machine):
         self.traced_hooks: list[Any] = []  # whose bodies are graphs: see traced_gradient_hooks
         self.keeps_assertions = True  # assertions about tensors become part of the graph
         self.may_run_opaquely = True  # whether Python may be a node of the graph: see opaque_nodes
+        self.numbers_vary_in_nodes = True  # as arguments of such nodes
         self.keeps_functions = True  # functions that torch.func has returned stay in the segment: see `vjp`
         self.keeps_classes = True  # classes made in the trace, until one has left a segment: see class_creation
         self.has_classes = self.has_assertions = self.global_hooks_guarded = False

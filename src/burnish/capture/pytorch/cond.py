@@ -25,6 +25,7 @@ import torch
 from torch.utils import _pytree as pytree
 
 from ...runtime.eager.cond import Branches
+from ...runtime.eager.loop_operators import with_numbers
 from .. import breaks
 from ..engine.build_fx_graph import GRAPH_NAME
 from ..engine.interpreted_or_native import is_trusted
@@ -198,11 +199,6 @@ class Branch(GraphRegion):
             for handle in found
             if handle.call is None and handle.key is not None and not isinstance(examples[handle.key], torch.Tensor)
         }
-
-
-def with_numbers(graph: Callable, numbers: list[Any]) -> Callable:
-    """A branch for this call: its last operands are numbers."""
-    return graph if not numbers else lambda *tensors: graph(*tensors, *numbers)
 
 
 def is_plain_tree(value: Any) -> bool:

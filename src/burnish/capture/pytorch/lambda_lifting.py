@@ -3,9 +3,9 @@
     grad(lambda t: (t * s).sum())(x)        grad(s, x)      the node rebuilds the lambda, around the ``s`` it is given
     vmap(call, (0, None))(x, module)        wrapper(x)      that ``module`` is this one is guarded
 
-Tensors become arguments; numbers are constants of the segment; a module, or another object from outside, must be the
-same object. Functions, partials and bound methods made during the run are rebuilt. So the node can run again when the
-function of the traced run, and the objects it held, are gone.
+Tensors become arguments, and so do numbers that may differ in the next run; a module, or another object from outside,
+must be the same object. Functions, partials and bound methods made during the run are rebuilt. So the node can run
+again when the function of the traced run, and the objects it held, are gone.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class NotLifted(Exception):
 
 
 class Given(NamedTuple):
-    """A tensor, as the index of an argument of the node."""
+    """A tensor or a number, as the index of an argument of the node."""
 
     number: int
 
@@ -66,7 +66,8 @@ class Made(NamedTuple):
 class Lifter:
     def __init__(self, m: Any):
         self.m = m
-        self.tensors: list[torch.Tensor] = []
+        self.given: list[Any] = []
+        """Tensors and numbers."""
         self.under_way: set[int] = set()
 
     def function(self, function: FunctionType) -> Any:
@@ -115,12 +116,13 @@ class Lifter:
     def value(self, value: Any, holder: str) -> Any:
         m, kind = self.m, type(value)
         if isinstance(value, Live):
-            return value.settle()
+            self.given.append(value)
+            return Given(len(self.given) - 1)
         if isinstance(value, IMMEDIATE) or is_native(value):
             return value
         if kind in TENSOR_TYPES and m.knows(value):
-            self.tensors.append(value)
-            return Given(len(self.tensors) - 1)
+            self.given.append(value)
+            return Given(len(self.given) - 1)
         if kind is FunctionType:
             return self.function(value)
         if kind is MethodType or kind is functools.partial:
@@ -185,9 +187,9 @@ def call_made(function: Callable, *args: Any, **kwargs: Any) -> Any:
     return function(*args, **kwargs)
 
 
-def lifted(m: Any, function: FunctionType, name: str, args: tuple) -> tuple[LiftedCall, list[torch.Tensor], list[Any]]:
-    """``function`` as a node's target, together with its arguments that a graph cannot hold; the tensors that these
-    hold; and the other arguments."""
+def lifted(m: Any, function: FunctionType, name: str, args: tuple) -> tuple[LiftedCall, list[Any], list[Any]]:
+    """``function`` as a node's target, together with its arguments that a graph cannot hold; the tensors and numbers
+    that these hold; and the other arguments."""
     lifter = Lifter(m)
     held = {
         place: lifter.value(value, name)
@@ -196,7 +198,7 @@ def lifted(m: Any, function: FunctionType, name: str, args: tuple) -> tuple[Lift
     }
     made_from = lifter.function(function)
     rest = [value for place, value in enumerate(args) if place not in held]
-    return LiftedCall(made_from, name, held, len(lifter.tensors)), lifter.tensors, rest
+    return LiftedCall(made_from, name, held, len(lifter.given)), lifter.given, rest
 
 
 def call_transform(m: Any, function: FunctionType, args: tuple, kwargs: dict) -> Any:

@@ -16,19 +16,23 @@ import functools
 import inspect
 import re
 import types
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
 
 import torch
 from torch._library.custom_ops import OPDEFS, CustomOpDef
 from torch._library.simple_registry import find_torch_dispatch_rule
 from torch._library.triton import triton_ops_to_kernels
+from torch.utils import _pytree as pytree
 
-from ...runtime.argument_trees import tensors_in
+from ...runtime.argument_trees import mapped, tensors_in
+from ...tensors.eager_strides import packed_order, packed_stride
+from ..guards.tensor_metadata import TENSOR_TYPES
 from ..interpreter.frames import cell_value
-from ..numbers.live_scalars import Expression
+from ..numbers.live_scalars import Expression, Live, LiveStr
 from .custom_functions.autograd_function_side_effects import attributes_after, codes_in
 from .custom_functions.autograd_function_traceability import ClassReader, Names, NotTraceable, is_constant
+from .number_arguments import OPERATORS, is_of_torch
 from .opaque_nodes import is_native
 
 KEYS = """
@@ -36,8 +40,6 @@ KEYS = """
     AutogradCPU AutogradCUDA
 """.split()
 """Dispatch keys of operators that run with data. Torch's own registrations are for tensors without data."""
-
-OF_TORCH = ("aten", "prims", "prim")
 
 
 FROM_PYTHON = re.compile(r"^(\w+)(?:\[alias\])?: registered at \S.*\.py:\d+ ", re.MULTILINE)
@@ -49,7 +51,7 @@ def runs_python(operator: Any) -> bool:
     if isinstance(operator, torch._ops.OpOverloadPacket):
         return any(runs_python(getattr(operator, overload)) for overload in operator.overloads())
     name, _, overload = str(operator).replace(".", "::", 1).partition(".")
-    return name.partition("::")[0] not in OF_TORCH and not keys_from_python(name, overload).isdisjoint(KEYS)
+    return not is_of_torch(operator) and not keys_from_python(name, overload).isdisjoint(KEYS)
 
 
 def keys_from_python(name: str, overload: str = "") -> set[str]:
@@ -78,7 +80,7 @@ def guard_registrations(m: Any, operator: Any) -> None:
 
 def rule_for_class(m: Any, operator: Any, kind: type) -> Any:
     """The rule that `torch.library` has for an operator and a tensor subclass, if any."""
-    if operator.namespace in OF_TORCH:
+    if is_of_torch(operator):
         return None
     rule = find_torch_dispatch_rule(operator, kind)
     m.guard_outcome(Expression(is_rule, (operator, kind, rule)), True)
@@ -128,6 +130,133 @@ def has_unknown_results(operator: Any) -> bool:
     if definition is None or definition._opoverload._schema.is_mutable:
         return False
     return definition._abstract_fn is None or name in triton_ops_to_kernels
+
+
+# ---- numbers that may differ in the next run
+
+
+def numbers_in(tree: Any) -> list[Live]:
+    found: list[Live] = []
+    mapped(tree, Live, found.append)
+    return found
+
+
+def vary_in_node(m: Any, operator: Any, args: tuple, kwargs: dict) -> bool:
+    """Whether the numbers among an operator's arguments may differ in the next run, because its results look alike
+    then. That is guarded."""
+    results = results_of(m, operator, args, kwargs)
+    if results is None or results.are_sized_by_numbers():
+        return False
+    m.guard_outcome(Expression(results.are_alike, tuple([x.expression for x in results.operands])), True)
+    return True
+
+
+def are_kept(m: Any, operator: Any, args: tuple, kwargs: dict) -> bool:
+    """Whether the numbers may differ in the next run of a graph that calls the operator by way of torch. Our own
+    compiled code is made for one number, if there are results."""
+    results = results_of(m, operator, args, kwargs)
+    if results is None or m.options.runs_python and getattr(operator, "default", operator)._schema.returns:
+        return False
+    if not results.are_sized_by_numbers():
+        return vary_in_node(m, operator, args, kwargs)
+    sizes = m.symbolic_sizes
+    if sizes is None or not all([sizes.takes(number, is_sized=True) for number in results.operands[: results.count]]):
+        return False
+    sizes.symbols.is_divided = True  # nothing is known of the formulas in between
+    return True
+
+
+def results_of(m: Any, operator: Any, args: tuple, kwargs: dict) -> Results | None:
+    numbers = numbers_in((args, kwargs))
+    if not numbers or m.modes or m.region is not None or m.options.exports or m.unbacked_sizes.has_sizes:
+        return None
+    if any(number.expression.in_graph or isinstance(number, LiveStr) for number in numbers):
+        return None
+    results = Results(m, operator, (args, kwargs), numbers)
+    return results if results.are_known else None
+
+
+class Place(NamedTuple):
+    """Stands for a number, by its position among the operands."""
+
+    at: int
+
+
+class Shaped(NamedTuple):
+    """Stands for a tensor: its dtype, its sizes, and the order of its dimensions in memory, or its strides."""
+
+    dtype: torch.dtype
+    sizes: tuple
+    order: tuple | None
+    strides: tuple
+
+
+class Results:
+    """What the results of an operator look like, computed without data from numbers and symbolic sizes."""
+
+    def __init__(self, m: Any, operator: Any, given: tuple, numbers: list[Live]):
+        self.m, self.operator, self.count = m, operator, len(numbers)
+        self.operands: list[Live] = list(numbers)
+        places = iter(range(self.count))
+        self.are_known = True
+        self.given = mapped(mapped(given, Live, lambda number: Place(next(places))), torch.Tensor, self.shaped)
+        self.values = [operand.plain() for operand in self.operands]
+        self.are_known = self.are_known and self.at(self.values) is not None
+        self.m = None  # guards outlive the trace
+        self.known: dict[tuple, bool] = {}
+
+    def shaped(self, tensor: torch.Tensor) -> Any:
+        symbolic = self.m.symbolic_sizes
+        sizes = (symbolic and type(tensor) in TENSOR_TYPES and symbolic.shape_of(tensor)) or tuple(tensor.shape)
+        order = packed_order(tuple(tensor.shape), tensor.stride()) if tensor.layout is torch.strided else None
+        varies = any(isinstance(size, Live) for size in sizes)
+        if type(tensor) not in TENSOR_TYPES or tensor.layout is not torch.strided or varies and order is None:
+            self.are_known = False
+            return None
+        return Shaped(tensor.dtype, tuple(map(self.placed, sizes)), order if varies else None, tensor.stride())
+
+    def placed(self, size: Any) -> Any:
+        if not isinstance(size, Live):
+            return size
+        self.operands.append(size)
+        return Place(len(self.operands) - 1)
+
+    def at(self, values: Sequence[Any]) -> Any:
+        """What they look like for these operands; None if the operator refuses them."""
+
+        def filled(tensor: Shaped) -> torch.Tensor:
+            sizes = tuple([values[size.at] if isinstance(size, Place) else size for size in tensor.sizes])
+            strides = tensor.strides if tensor.order is None else packed_stride(sizes, tensor.order)
+            return torch.empty_strided(sizes, strides, dtype=tensor.dtype, device="meta")
+
+        args, kwargs = mapped(mapped(self.given, Place, lambda place: values[place.at]), Shaped, filled)
+        try:
+            made = self.operator(*args, **kwargs)
+        except Exception:  # with data it raises as well, where the program sees it
+            return None
+        leaves, structure = pytree.tree_flatten(made)
+        if not all(leaf is None or isinstance(leaf, torch.Tensor) and leaf.is_meta for leaf in leaves):
+            return None
+        return structure, [leaf if leaf is None else (leaf.dtype, leaf.shape, leaf.stride()) for leaf in leaves]
+
+    def are_sized_by_numbers(self) -> bool:
+        """Whether they look different for numbers nearby."""
+        numbers = [x + 1 if isinstance(x, int) else 2 * x + 1 for x in self.values[: self.count]]
+        return self.at([*numbers, *self.values[self.count :]]) not in (None, self.at(self.values))
+
+    def are_alike(self, *operands: Any) -> bool:
+        """Whether they look as they do for the numbers of the trace, at these sizes."""
+        key = tuple([(type(x), x) for x in operands])
+        if key not in self.known:
+            if len(self.known) >= MOST_KNOWN:
+                self.known.clear()
+            found = self.at(operands)
+            expected = self.at([*self.values[: self.count], *operands[self.count :]])
+            self.known[key] = found is not None and found == expected
+        return self.known[key]
+
+
+MOST_KNOWN = 1000
 
 
 # ---- what an implementation reads
@@ -213,7 +342,7 @@ class Reader:
             return
         if isinstance(value, (types.FunctionType, functools.partial)):
             self.function(value)
-        elif isinstance(value, OPERATORS):
+        elif isinstance(value, (*OPERATORS, CustomOpDef)):
             self.operator(value)
         elif is_triton_kernel(value):
             self.value(value.fn, what, ())  # a kernel, or what tunes one
@@ -230,9 +359,6 @@ class Reader:
         if runs_python(operator):
             for function in functions_of(operator):
                 self.function(function)
-
-
-OPERATORS = (torch._ops.OpOverload, torch._ops.OpOverloadPacket, CustomOpDef)
 
 
 def functions_of(operator: Any) -> list[Any]:

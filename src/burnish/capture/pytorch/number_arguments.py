@@ -11,6 +11,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import torch
+
 # Value arguments: the number changes the result's data, never its shape or type. Live scalars stay live there.
 VALUE_CALLS = frozenset(
     """
@@ -63,11 +65,23 @@ VALUES_AS_CALLED = {
     "__setitem__": (2, "value"),
 }
 
+OPERATORS = (torch._ops.OpOverload, torch._ops.OpOverloadPacket)
+OF_TORCH = ("aten", "prims", "prim")
+
+
+def is_of_torch(operator: Any) -> bool:
+    return str(operator).partition(".")[0] in OF_TORCH
+
+
 OF_MANY_TENSORS = ("_foreach_", "_fused_")  # called by optimizers: all their number arguments are value arguments
 
 
 def takes_live_numbers(target: Any) -> bool:
     name = target if isinstance(target, str) else getattr(target, "__name__", "")
+    if isinstance(target, OPERATORS):
+        if not is_of_torch(target):  # a name says nothing of them: see `library_operators.call_with_numbers`
+            return False
+        name = name.partition(".")[0]
     return name in VALUE_CALLS or name.startswith(OF_MANY_TENSORS)
 
 

@@ -4,7 +4,8 @@ A custom ``autograd.Function``, a ``torch.func`` transform or a function the use
 target is the Python callable itself. It runs for real on each run, so the values that it reads need no guards. But the
 callable and its arguments must be the same objects next time, or be rebuildable (``lambda_lifting``). And its
 results must be of the same kind: the rest of the graph was made for their types, shapes and strides. So each run
-compares them (``facts_of``), and if they differ its segment is abandoned.
+compares them (``facts_of``), and if they differ its segment is abandoned. Numbers among the arguments may differ from
+run to run, until results have.
 """
 
 from __future__ import annotations
@@ -17,13 +18,15 @@ from typing import Any
 import torch
 
 from ...errors import InternalError
+from ...runtime.argument_trees import mapped
 from ...runtime.segments import ResultsChanged
 from .. import breaks
 from ..engine.break_signals import BreakAfterOperation
 from ..engine.torch_call_records import NotRecordable
 from ..guards.tensor_metadata import TENSOR_TYPES
-from ..numbers.live_scalars import settled
+from ..numbers.live_scalars import Live, LiveStr, plain_of, settled
 from . import function_modes
+from .number_arguments import OPERATORS
 
 # torch.func functions that return a function: making it computes nothing.
 IMMEDIATE = (int, float, bool, str, type(None), torch.dtype, torch.device, type)
@@ -39,6 +42,8 @@ class OpaqueCall:
         self.function = function
         self.expected: Any = None
         self.sizes_are_open = False
+        self.numbers_vary = False
+        """Whether numbers among the arguments may differ, because a guard says what the results look like."""
         self.__name__ = self.__qualname__ = "".join(c if c.isalnum() or c == "_" else "_" for c in name)
         self.__module__ = __name__
 
@@ -47,6 +52,10 @@ class OpaqueCall:
 
     def is_compared(self) -> bool:
         return True
+
+    def may_vary(self, m: Any, number: Live) -> bool:
+        """Whether a number among the arguments may differ in the next run."""
+        return self.numbers_vary or m.options.runs_python and self.is_compared() and is_compared_with(m, number)
 
     def expect(self, m: Any, made: Any) -> None:
         self.sizes_are_open = m.symbolic_sizes is not None and m.symbolic_sizes.symbols.is_any
@@ -99,9 +108,39 @@ def stop_after_writes(m: Any, name: str) -> None:
         m.stop(breaks.OPAQUE_CALL, f"{name}, which may read what was just written")
 
 
-def call_in_graph(m: Any, function: Any, args: tuple, kwargs: dict, reads: bool = True) -> Any:
+def is_compared_with(m: Any, number: Live) -> bool:
+    """Whether comparing results is enough if a number differs. Where sizes are symbolic, those of results are known
+    only for numbers that are computed from them."""
+    if number.expression.in_graph or isinstance(number, LiveStr) or not m.numbers_vary_in_nodes:
+        return False
+    symbols = m.symbolic_sizes and m.symbolic_sizes.symbols
+    return not symbols or not symbols.is_any or bool(symbols.takes(number))
+
+
+CONTAINERS = (list, tuple, dict, set, frozenset)
+
+
+def with_numbers(m: Any, function: OpaqueCall, args: tuple, kwargs: dict) -> tuple[tuple, dict]:
+    """The arguments, with numbers settled that may not vary. A function of the user's gets the very lists of the
+    program. It may put a number into one, so all are settled then."""
+    is_operator = isinstance(function.function, OPERATORS)
+    has_lists = not is_operator and any([isinstance(value, CONTAINERS) for value in (*args, *kwargs.values())])
+
+    def kept(number: Live) -> Any:
+        return number if not has_lists and function.may_vary(m, number) else number.settle()
+
+    def given(value: Any) -> Any:
+        if issubclass(type(value), Live) or is_operator:
+            return mapped(value, Live, kept)
+        mapped(value, Live, settled)
+        return value
+
+    return tuple(map(given, args)), {key: given(value) for key, value in kwargs.items()}
+
+
+def call_in_graph(m: Any, function: OpaqueCall, args: tuple, kwargs: dict, reads: bool = True) -> Any:
     """Run ``function`` untraced and record it as one node. ``reads``: whether it may read more than its arguments."""
-    name = getattr(function, "__qualname__", str(function))
+    name = function.__qualname__
     if getattr(m.region, "runs_both", False):
         m.region.refuse(f"a call of {name}")  # its side effects are unknown
     function_modes.refuse(m, name)
@@ -110,17 +149,22 @@ def call_in_graph(m: Any, function: Any, args: tuple, kwargs: dict, reads: bool 
     mark = m.recorder.mark()
     for value in (*args, *kwargs.values()):
         m.heap.expose(value)
-    plain_args = tuple(map(settled, args))
-    versions = m.recorder.versions_in((plain_args, kwargs))
+    args, kwargs = with_numbers(m, function, args, kwargs)
+    versions = m.recorder.versions_in((args, kwargs))
     try:
-        value = function(*plain_args, **kwargs)
+        given = args, kwargs
+        if isinstance(function.function, OPERATORS):
+            given = mapped(given, Live, plain_of)
+        value = function(*map(plain_of, given[0]), **{key: plain_of(part) for key, part in given[1].items()})
     except InternalError:
         raise
     except Exception as error:
         trouble = error
     else:
+        if facts_of(value, False) is None:  # nothing is compared
+            mapped((args, kwargs), Live, settled)
         try:
-            m.recorder.record(function, plain_args, kwargs, value, live_allowed=False)
+            m.recorder.record(function, args, kwargs, value, live_allowed=True)
             m.recorder.note_versions(mark[1], versions)
             why = why_not_compared(value)
             if why is not None:
@@ -129,8 +173,7 @@ def call_in_graph(m: Any, function: Any, args: tuple, kwargs: dict, reads: bool 
         except NotRecordable as error:
             m.recorder.undo_to(mark)
             m.late(breaks.OPAQUE_CALL, f"{name}: {error}", value)
-        if isinstance(function, OpaqueCall):
-            function.expect(m, value)
+        function.expect(m, value)
         return value
     raise BreakAfterOperation(breaks.TENSOR_ERROR, f"{type(trouble).__name__}: {trouble}", error=trouble)
 

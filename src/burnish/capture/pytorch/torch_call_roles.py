@@ -21,6 +21,7 @@ from ...tensors.in_place_names import is_in_place_name
 from ...tensors.tensor_types import is_leaf
 from .. import breaks
 from ..engine.value_or_identity import PLAIN_VALUES
+from .number_arguments import OPERATORS as OF_LIBRARIES
 from .number_arguments import takes_live_numbers
 
 RECORD = "record"
@@ -203,9 +204,6 @@ READ_WORDS = {
     "__complex__": "complex() of a tensor",
     "__str__": "str() of a tensor",
 }
-
-
-OF_LIBRARIES = (torch._ops.OpOverload, torch._ops.OpOverloadPacket)
 
 
 def is_sized_without_data(operator: Any, args: tuple, kwargs: dict, result: Any) -> bool:

@@ -193,14 +193,13 @@ class SymbolicSizes:
         place = SymbolPlace(source.path(), NUMBER)
         self.symbols.offered[id(number.expression)] = number.expression, number.plain(), place
 
-    def takes(self, value: Any, name: str) -> bool:
-        """Whether a call of this name may take a live scalar unchanged as a size, an index, or a limit of a slice."""
+    def takes(self, value: Any, name: str = "", is_sized: bool = False) -> bool:
+        """Whether a call of this name, or one that `is_sized`, may take a live scalar unchanged as a size, an index, or
+        a limit of a slice."""
         if type(value) is not live_scalars.LiveInt or name in number_arguments.PIECEWISE:
             return False
-        symbols, is_sized = (
-            self.symbols.symbols_of(value.expression),
-            name in number_arguments.sized(self.tracer.options),
-        )
+        symbols = self.symbols.symbols_of(value.expression)
+        is_sized = is_sized or name in number_arguments.sized(self.tracer.options)
         if self.symbols.takes(value):
             return is_sized or symbols.isdisjoint(self.symbols.numbers)
         if not is_sized or self.tracer.region is not None:

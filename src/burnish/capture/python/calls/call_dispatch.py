@@ -112,8 +112,13 @@ def call_registered(m: Any, operator: Any, args: tuple, kwargs: dict) -> Any:
     if m.heap.has_written() and (why := library_operators.why_may_read(m, operator)) is not None:
         m.stop(breaks.OPAQUE_CALL, f"{operator}, which may read what was just written: {why}")
     given = (*args, *kwargs.values())
-    if m.options.runs_python and m.may_run_opaquely and library_operators.is_opaque(m, operator, given):
-        return opaque_nodes.call_in_graph(m, OpaqueCall(operator, str(operator)), args, kwargs, reads=False)
+    node = OpaqueCall(operator, str(operator))
+    if m.options.runs_python and m.may_run_opaquely:
+        schema = getattr(operator, "default", operator)._schema
+        if schema.returns and not schema.is_mutable:
+            node.numbers_vary = library_operators.vary_in_node(m, operator, args, kwargs)
+        if node.numbers_vary or library_operators.is_opaque(m, operator, given):
+            return opaque_nodes.call_in_graph(m, node, args, kwargs, reads=False)
     value = call_torch(m, operator, args, kwargs)
     observed_library_results.note(operator, args, kwargs, value)
     return value

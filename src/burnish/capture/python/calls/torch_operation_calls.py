@@ -18,7 +18,7 @@ from ...interpreter.frames import MISSING
 from ...numbers import constant_tensors, graph_numbers
 from ...numbers.live_scalars import Live
 from ...numpy_calls import graph_arrays
-from ...pytorch import number_arguments, tensor_assertions, tensor_hooks_and_data, torch_call_roles
+from ...pytorch import library_operators, number_arguments, tensor_assertions, tensor_hooks_and_data, torch_call_roles
 from ...subclasses import make_tensors
 from ...symbolic_sizes import argument_checks
 from ...symbolic_sizes.unbacked_sizes import takes_sizes
@@ -47,6 +47,13 @@ def call_operation(m: Any, function: Any, args: tuple, kwargs: dict) -> Any:
         answer = with_symbolic_sizes(m, function, name, args, kwargs)
         if answer is not None:
             return answer
+    if isinstance(function, number_arguments.OPERATORS) and not number_arguments.is_of_torch(function):
+        m.recorder.keeps_numbers = library_operators.are_kept(m, function, args, kwargs)
+        if m.recorder.keeps_numbers:
+            try:
+                return perform(m, function, name, args, kwargs)
+            finally:
+                m.recorder.keeps_numbers = False
     given = args if name == "full" or type(function) in METHOD_KINDS else (getattr(function, "__self__", None), *args)
     is_function = not isinstance(getattr(function, "__self__", None), torch.Tensor)
     if m.symbolic_sizes is not None:

@@ -28,14 +28,16 @@ from ...engine.torch_call_records import Call
 from ...interpreter.bytecode_decoder import decode
 from ...interpreter.frames import UNBOUND, cell_value
 from ...interpreter.program_errors import call_for_program, is_ours
+from ...numbers import exact_numbers
 from ...numbers.live_scalars import Expression, Live
 from ...python.operators import guard_before_native_read
 from ...python.trace_rollback import CallStart, Region
 from ...segments.effects import Effect
+from .. import number_arguments, torch_call_roles
 from ..cond import Branch, facts_of
 from ..custom_functions.autograd_function_traceability import ClassReader, Names, NotTraceable
 from ..graph_regions.graph_region import drawing_from
-from . import interpreted_vmap
+from . import interpreted_vmap, symbolic_numbers
 from .find_tensors_and_functions import find_tensors_and_functions
 from .lowered_calls import LoweredCalls
 from .native_callbacks import call_nested, landing_place
@@ -61,6 +63,13 @@ def call(m: Any, function: FunctionType, args: tuple, kwargs: dict) -> Any:
         m.region.refuse(f"torch.func's {name}")
     if m.symbolic_sizes is not None:
         m.symbolic_sizes.symbols.settle_all("a function transform")
+    region = m.region = Transform(m, name, list(tensors_in((args, kwargs))))
+    region.keeps_numbers = region.outer is None and not m.modes
+    try:
+        return region.run(function, args, kwargs)
+    except Stop:
+        if not region.lowered.has_numbers:
+            raise
     m.region = Transform(m, name, list(tensors_in((args, kwargs))))
     return m.region.run(function, args, kwargs)
 
@@ -83,6 +92,8 @@ class Transform(Region):
         """How many branches of ``torch.cond`` are being run."""
         self.writes = UndoLog(m.heap)
         self.lowered = LoweredCalls(m.recorder, self.start.calls, self.outer)
+        self.keeps_numbers = False
+        """Whether numbers may differ in the next call."""
         self.delayed: list[Effect] = []
         """Warnings. They appear when the call has ended, because a call that is given up warns again."""
 
@@ -105,11 +116,19 @@ class Transform(Region):
             self.refuse("a warning in a branch of torch.cond")
         self.delayed.append(effect)
 
-    def will_call(self, function: Any, args: tuple, kwargs: dict) -> None:
-        """A torch call of the program is about to be made. Numbers that may differ in the next call are constants: from
-        ``x**n``, torch computes others."""
+    def will_call(self, function: Any, args: tuple, kwargs: dict) -> tuple[tuple, dict] | None:
+        """A torch call of the program is about to be made. Returns the arguments to call it with, if they are others.
+        Numbers that may differ in the next call are symbolic, or constants."""
+        if self.keeps_numbers and number_arguments.takes_live_numbers(torch_call_roles.target_of(function)):
+            args, kwargs = exact_numbers.with_exact_numbers(torch_call_roles.name_of(function), args, kwargs)
+            args, kwargs = mapped((args, kwargs), Live, self.symbolic)
         guard_before_native_read.settle_all(self.m, (args, kwargs))
         self.lowered.begin((function, args, kwargs))
+        return (args, kwargs) if self.lowered.has_numbers else None
+
+    def symbolic(self, number: Live) -> Any:
+        self.lowered.has_numbers = True
+        return symbolic_numbers.symbolic(number)
 
     def begin_branches(self) -> None:
         self.branches += 1
@@ -157,7 +176,10 @@ class Transform(Region):
             return interpreted_vmap.run(self, function, args, kwargs)
         for value in (*args, *kwargs.values()):
             m.heap.expose(value)
-            guard_before_native_read.settle_all(m, value)
+            # Torch's code passes numbers on to the function.
+            guard_before_native_read.settle_all(
+                m, mapped(value, Live, lambda number: None) if self.keeps_numbers else value
+            )
         args, kwargs = mapped((args, kwargs), Live, lambda number: number)
         if is_transformed(function):
             function = self.made_again(function)
@@ -240,6 +262,8 @@ class Transform(Region):
         if functions and not m.keeps_functions:
             self.refuse("it returns a function that holds tensors of this run")
         results = [leaf for leaf in leaves if isinstance(leaf, torch.Tensor)]
+        if self.lowered.has_numbers and (functions or any(result.requires_grad for result in results)):
+            self.refuse("a symbolic number that autograd has saved")  # its tensor there has another value
         if any(map(is_wrapped, results)):
             self.refuse("a tensor of its own in an object from outside")
         self.forget()

@@ -20,14 +20,15 @@ from typing import Any, NoReturn
 import torch
 from torch.utils import _pytree as pytree
 
-from ....runtime.eager.loop_operators import LoopOperator
+from ....runtime.argument_trees import mapped
+from ....runtime.eager.loop_operators import LoopOperator, with_numbers
 from ... import breaks
 from ...engine.break_signals import BreakAfterOperation, Stop
 from ...engine.build_fx_graph import GRAPH_NAME
 from ...engine.torch_call_records import Call, Handle
 from ...guards.tensor_metadata import TENSOR_TYPES
 from ...interpreter.frames import MISSING, Raised
-from ...numbers.live_scalars import settled
+from ...numbers.live_scalars import Live
 from ...python.operators import guard_before_native_read
 from ...python.polyfills import torch_loop_polyfills
 from ...python.trace_rollback import CallStart
@@ -64,12 +65,15 @@ class Functions(Branch):
         return answer
 
     def will_call(self, function: Any, args: tuple, kwargs: dict) -> None:
-        """The graphs take tensors, so numbers that may differ in the next call are constants."""
-        guard_before_native_read.settle_all(self.m, (args, kwargs))
+        rest = mapped((args, kwargs), Live, lambda number: number if self.settles(number) else None)
+        guard_before_native_read.settle_all(self.m, rest)
         super().will_call(function, args, kwargs)
 
     def settles(self, number: Any) -> bool:
-        return True
+        """Torch's operators take integers besides tensors, and ours every number."""
+        if self.outer is not None or number.expression.in_graph or self.m.options.exports:
+            return True
+        return self.m.options.shows_operators and super().settles(number)
 
     def number(self, handle: Handle) -> Any:
         if handle.call is not None or handle.key is None:
@@ -80,6 +84,9 @@ class Functions(Branch):
         """After the second function: nothing yet."""
 
     def graphs(self) -> list[torch.fx.GraphModule]:
+        self.given_numbers = list(self.numbers().values())
+        self.count = len(self.operands)
+        self.operands |= {id(handle): self.m.recorder.examples[handle.key] for handle in self.given_numbers}
         made = [self.graph_of(side.calls, side.outputs) for side in self.sides]
         for graph, name in zip(made, NAMES[self.name], strict=True):
             graph.meta[GRAPH_NAME] = name
@@ -92,7 +99,7 @@ class Functions(Branch):
 
     def lifted(self) -> list[torch.Tensor]:
         """The outside tensors that the functions read."""
-        return list(self.operands.values())[len(self.examples) :]
+        return list(self.operands.values())[len(self.examples) : self.count]
 
     def give_up(self, kind: breaks.BreakKind, what: str) -> NoReturn:
         raise Stop(kind, what)
@@ -142,7 +149,7 @@ def map_elements(m: Any, args: tuple, kwargs: dict) -> Any:
     tensors = [x for x in more if not isinstance(x, (int, float))]
     functions = Functions(m, "map", [*elements(m, xs), *carried(m, tensors, xs)])
     examples = iter(functions.examples)
-    given = [settled(x) if isinstance(x, (int, float)) else next(examples) for x in (*xs, *more)]
+    given = [x if isinstance(x, (int, float)) else next(examples) for x in (*xs, *more)]
     answer = functions.record(function, tuple(given))
     return perform(m, args[0], functions, (list(xs),), answer, tuple(tensors))
 
@@ -167,13 +174,16 @@ def perform(
         end.args = end.args[0]
         graphs[0].recompile()
     given = (*given, (*more, *functions.lifted()))
-    made = call_natively(operator, *graphs, *given)
+    numbers = functions.given_numbers
+    values = [recorder.examples[number.key] for number in numbers]
+    made = call_natively(operator, *[with_numbers(graph, values) for graph in graphs], *given)
     handles = [recorder.argument(part) for part in given]
     if m.options.wants_operators:
         handles[-1] = copy_shared_operands(m, handles[:-1], handles[-1])
     if not m.options.wants_operators:
-        call = Call(LoopOperator(operator, graphs), tuple(handles), {}, m.user_line())
+        call = Call(LoopOperator(operator, graphs, len(numbers)), (*handles, *numbers), {}, m.user_line())
     else:
+        handles[-1] = (*handles[-1], *numbers)
         call = Call(operator, (*graphs, *handles), {}, m.user_line())
     recorder.register(made, recorder.add(call))
     return pytree.tree_unflatten(list(made), pytree.tree_structure(answer))

@@ -15,12 +15,15 @@ from typing import Any, NamedTuple, NoReturn
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from ....runtime.argument_trees import mapped
 from ... import breaks
 from ...engine.break_signals import Stop
 from ...engine.torch_call_records import Call, Handle
 from ...guards.tensor_metadata import TENSOR_TYPES
 from ...interpreter.program_errors import call_for_program, internal
+from ...numbers.live_scalars import Live, plain_of, settled
 from .. import torch_call_roles
+from . import symbolic_numbers
 
 DETACH = torch.ops.aten.detach.default
 INDEX = torch.ops.aten.index.Tensor
@@ -81,6 +84,8 @@ class LoweredCalls(TorchDispatchMode):
         """The torch call that the program is making."""
         self.reads_data: str | None = None
         """An operator that reads data. A read by the program is a break of its own."""
+        self.has_numbers = False
+        """Whether a torch call was given a symbolic number."""
         self.has_custom = False
         """Whether a custom autograd function was called: autograd has its formula, and not that of its operators."""
         self.grad_mode = torch.is_grad_enabled()
@@ -92,7 +97,10 @@ class LoweredCalls(TorchDispatchMode):
             self.refuse(f"the operator {func}")
         if any(tag in func.tags for tag in DATA_TAGS) and not (func is INDEX and not has_masks(args[1])):
             self.reads_data = self.reads_data or f"{func}, which reads data"
+        args = tuple(self.number(func, at, value) for at, value in enumerate(args))
+        kwargs = {name: self.number(func, name, value) for name, value in kwargs.items()}
         given = self.argument((args, kwargs))
+        args, kwargs = mapped((args, kwargs), Live, plain_of)
         if self.outer is not None:
             self.outer.will_call(func, args, kwargs)
         if self.repeats_calls and torch.Tag.nondeterministic_seeded in func.tags:
@@ -154,9 +162,18 @@ class LoweredCalls(TorchDispatchMode):
         elif made is not None:
             self.refuse(f"a {type(made).__name__} as a result of an operator")
 
+    def number(self, func: Any, at: int | str, value: Any) -> Any:
+        """An argument, with the live scalars that symbolic numbers stand for."""
+        if isinstance(value, symbolic_numbers.SYMBOLIC) and symbolic_numbers.takes_scalar(func._schema, at):
+            return symbolic_numbers.number_of(value)
+        return mapped(value, symbolic_numbers.SYMBOLIC, lambda number: settled(symbolic_numbers.number_of(number)))
+
     def argument(self, value: Any) -> Any:
         if isinstance(value, torch.Tensor):
             return self.handle(value)
+        if issubclass(type(value), Live):
+            self.recorder.filled = None
+            return self.recorder.argument(value, True)
         if type(value) in (tuple, list):
             return type(value)([self.argument(part) for part in value])
         if type(value) is dict:
@@ -191,6 +208,8 @@ class LoweredCalls(TorchDispatchMode):
         if type(value) is torch.Tensor and value._is_zerotensor():
             call = Call(torch.zeros, (tuple(value.shape),), {"dtype": value.dtype, "device": value.device}, None)
             return self.made_by(call, value)
+        if self.has_numbers and symbolic_numbers.may_stand_for_number(value):
+            return self.made_by(Call(symbolic_numbers.meaningless, (), {}, None), value)
         if (
             self.current is None
             or not is_made_of_numbers(self.current[1:])
@@ -224,6 +243,8 @@ class LoweredCalls(TorchDispatchMode):
             if keeps_all or operation.is_needed or any(id(h) in needed for h in operation.made):
                 needed.update(id(h) for h in handles_in((operation.call.args, operation.call.kwargs)))
                 kept.append(operation)
+        if any(operation.call.target is symbolic_numbers.meaningless for operation in kept):
+            self.refuse("a number whose tensor C++ has copied")
         learns = self.grad_mode and any(x.requires_grad for x in self.read_outside(kept))
         if learns and not keeps_all and any(operation.is_cut for operation in kept):
             self.refuse("gradients through a tensor that autograd has saved")
