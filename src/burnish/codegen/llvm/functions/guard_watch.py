@@ -30,7 +30,7 @@ import functools
 
 from ....concurrency.compute_once import once
 from ....runtime.program.native_kernels import NativeFunction
-from ....runtime.state_watch.native_watch import WORDS_AT_ONCE, load_watchers, reference_count_bits
+from ....runtime.state_watch.native_watch import TUPLE_ITEMS, WORDS_AT_ONCE, load_watchers, reference_count_bits
 from ..compile_to_machine_code import object_code
 from ..target_cpu import host
 
@@ -272,7 +272,7 @@ result.fixed:
   br label %result.store
 result.store:
   %r.object = phi ptr [%r.argument, %result.argument], [%r.address, %result.fixed]
-{count it}  %r.items = getelementptr i8, ptr %r.to, i64 24
+{count it}  %r.items = getelementptr i8, ptr %r.to, i64 {items}
   %r.slot = getelementptr ptr, ptr %r.items, i64 %r
   store ptr %r.object, ptr %r.slot
   br label %result.head
@@ -282,9 +282,9 @@ result.end:
 result.next.tuple:
   br label %result.head
 done:
-  %pair.first = getelementptr i8, ptr %pair, i64 24
+  %pair.first = getelementptr i8, ptr %pair, i64 {items}
   store ptr %first, ptr %pair.first
-  %pair.second = getelementptr i8, ptr %pair, i64 32
+  %pair.second = getelementptr i64, ptr %pair.first, i64 1
   store ptr %second, ptr %pair.second
   ret ptr %pair
 
@@ -303,7 +303,7 @@ refused:
 define ptr @watch_tuple(ptr %self, ptr %args) {
   %count.at = getelementptr i64, ptr %args, i64 2
   %count = load i64, ptr %count.at
-  %items = getelementptr i64, ptr %args, i64 3
+  %items = getelementptr i8, ptr %args, i64 {items}
   %answer = tail call ptr @watch(ptr %self, ptr %items, i64 %count)
   ret ptr %answer
 }
@@ -333,17 +333,19 @@ ZERO_WORDS = """
 COUNTED = """
   %r.count.before = load {kind}, ptr %r.object
   %r.count.more = add {kind} %r.count.before, 1
-  %r.is.immortal = icmp eq {kind} %r.count.more, 0
+  %r.is.immortal = icmp uge {kind} %r.count.before, {immortal}
   %r.count.after = select i1 %r.is.immortal, {kind} %r.count.before, {kind} %r.count.more
   store {kind} %r.count.after, ptr %r.object
 """
-"""Like Py_INCREF: since 3.12 the count is half a word, and an object whose count would overflow is immortal."""
+"""Like Py_INCREF: since 3.12 the count is half a word, and an object with such a count is immortal. No other object is
+referred to as often."""
 
 
 def text() -> str:
     last = WORDS_AT_ONCE
     words = "".join(COMPARED.format(k=k, address=2 * k, expected=2 * k + 1, next=k + 1) for k in range(last))
-    counted = COUNTED.format(kind=f"i{reference_count_bits}")
+    immortal = 3 << 30 if reference_count_bits == 32 else -1
+    counted = COUNTED.format(kind=f"i{reference_count_bits}", immortal=immortal)
     zeros = "".join(ZERO_WORDS.format(k=k, next=k + 1) for k in range(last)).replace("%n.0.all", "0")
     parts = {
         "compare them": f"{words}word.{last}:",
@@ -351,6 +353,7 @@ def text() -> str:
         "last": str(last),
         "length": str(2 * last),
         "count it": counted,
+        "items": str(TUPLE_ITEMS),
     }
     return functools.reduce(lambda made, part: made.replace(f"{{{part}}}", parts[part]), parts, TEMPLATE)
 
