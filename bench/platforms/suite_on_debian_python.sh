@@ -73,7 +73,7 @@ if [ ! -e "$base/complete" ]; then
     fetch_packages
     unpack_packages
     inside "python$python" -m venv /venv
-    inside /venv/bin/pip install "$torch" llvmlite numpy scipy pytest pytest-xdist expecttest hypothesis setuptools
+    inside /venv/bin/pip install "$torch" llvmlite numpy scipy pytest pytest-xdist expecttest hypothesis setuptools cryptography
     touch "$base/complete"
 fi
 inside /venv/bin/python -m pytest -p no:cacheprovider "${@:-tests}"

@@ -85,6 +85,53 @@ def test_annotations_with_unknown_names_are_not_computed():
         compiled(X)[1].__annotations__  # noqa: B018
 
 
+@pytest.mark.falls_back("refused")  # it would compute them again
+def test_a_function_that_leaves_the_graph_keeps_the_annotations_that_were_read(monkeypatch):
+    def fn(x):
+        def made(a: Kind):
+            return a
+
+        made.__annotations__["b"] = str(inspect.signature(made))
+        return x + 1, made
+
+    compiled = burnish.compile(fn, backend="eager")
+    for kind in (int, str, float, str):
+        monkeypatch.setattr(sys.modules[__name__], "Kind", kind)
+        found = compiled(X)[1]
+        monkeypatch.setattr(sys.modules[__name__], "Kind", list)
+        assert found.__annotations__ == {"a": kind, "b": f"(a: {kind.__name__})"}
+
+
+@computed
+def test_annotations_shown_as_text_are_not_computed(monkeypatch):
+    import annotationlib
+
+    def fn(x, form):
+        return x + 1, annotationlib.get_annotations(outside, format=form)
+
+    def outside(a: Kind): ...
+
+    compiled = burnish.compile(fn, backend="eager")
+    for form in (annotationlib.Format.STRING, annotationlib.Format.STRING, annotationlib.Format.VALUE):
+        monkeypatch.setattr(sys.modules[__name__], "Kind", float)
+        assert compiled(X, form)[1] == {"a": "Kind" if form is annotationlib.Format.STRING else float}
+        monkeypatch.setattr(sys.modules[__name__], "Kind", str)
+
+
+@computed
+def test_annotations_without_effects_end_no_graph():
+    def outside(a: Kind) -> "int": ...
+
+    def fn(x):
+        def made(a: Kind) -> x.shape[0]: ...
+
+        return x + 1, str(made.__annotations__), str(inspect.signature(outside)), typing.get_type_hints(outside)["a"]
+
+    compiled = burnish.compile(fn, backend="eager", fullgraph=True)
+    for _ in range(3):
+        assert compiled(X)[1:] == ("{'a': <class 'int'>, 'return': 2}", "(a: int) -> 'int'", int)
+
+
 def outside_function():
     def outside(a: int):
         return a

@@ -113,7 +113,7 @@ HOLDERS = {
 }
 
 
-FILES = "|text file|buffered file" if sys.version_info >= (3, 13) else ""  # their `__del__` is not run by the trace
+FILES = "|text file|buffered file" if sys.version_info >= (3, 12) else ""  # their `__del__` is not run by the trace
 
 
 @pytest.mark.falls_back("refused", only=f"a (module|text|tensor{FILES})")  # where the finalizer runs

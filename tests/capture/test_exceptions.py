@@ -881,3 +881,52 @@ def test_group_around_a_single_error_holds_a_tuple():
         return x + 1, found
 
     return fn, [(torch.ones(2),)] * 3
+
+
+class MadeOfMore(Exception):
+    def __new__(cls, code):
+        return super().__new__(cls, code, 7)
+
+    def __init__(self, code):
+        self.code = code
+
+
+class OwnGroup(ExceptionGroup):
+    def __new__(cls, message, code):
+        return super().__new__(cls, message, [ValueError(code)])
+
+
+@program
+def test_exceptions_with_their_own_constructor_cross_breaks():
+    def fn(x):
+        error, group = MadeOfMore(3), OwnGroup("text", 4)
+        if x.sum() > 0:
+            x = x + 1
+        return x, repr(error), error.args, error.code, str(group), group.args, repr(group.exceptions)
+
+    return fn, [(torch.ones(2),) for _ in range(3)]
+
+
+@program
+def test_groups_cross_breaks_after_their_arguments_have_changed():
+    def fn(x):
+        errors = [ValueError(1)]
+        first, second = ExceptionGroup("a", errors), ExceptionGroup("b", (KeyError(1), first_of(errors)))
+        errors.append(2)
+        second.args = ("c",)
+        if x.sum() > 0:
+            x = x + 1
+        return (
+            x,
+            repr(first),
+            first.args[1] is errors,
+            first.exceptions,
+            repr(second),
+            second.message,
+            second.exceptions,
+        )
+
+    def first_of(errors):
+        return errors[0]
+
+    return fn, [(torch.ones(2),) for _ in range(3)]

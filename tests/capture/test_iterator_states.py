@@ -5,6 +5,7 @@ import copy
 import itertools
 import operator
 import os
+import sys
 import types
 from collections.abc import Iterator
 
@@ -417,3 +418,39 @@ def test_function_advances_the_iterator_that_calls_it():
         return x + 1, found, [*iterator], seen
 
     return fn, CALLS
+
+
+def strict_zip(*counts):
+    return zip(*map(Uneven, counts), strict=True)
+
+
+def strict_map(*counts):
+    return map(lambda *values: values, *map(Uneven, counts), strict=True)
+
+
+def context(error):
+    return type(error).__name__, str(error), repr(error.__context__), error.__suppress_context__
+
+
+@pytest.mark.parametrize("counts", [(3, 3), (3, 2), (2, 3), (3, 3, 2), (2, 2, 3), (1,)], ids=str)
+@pytest.mark.parametrize(
+    "make",
+    [
+        strict_zip,
+        pytest.param(strict_map, marks=pytest.mark.skipif(sys.version_info < (3, 14), reason="map is never strict")),
+    ],
+)
+def test_strict_iterators_compare_lengths(make, counts):
+    def fn(x):
+        made = make(*counts)
+        first = next(made)
+        if x.sum() > 0:
+            x = x + 1
+        try:
+            return x, first, list(copy.copy(made)), list(made)
+        except ValueError as error:
+            return x, first, context(error)
+
+    compiled = burnish.compile(fn, backend="eager")
+    for k in (1, -1, 1, 1):
+        assert repr(compiled(torch.full((2,), k))) == repr(fn(torch.full((2,), k)))

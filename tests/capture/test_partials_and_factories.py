@@ -3,7 +3,9 @@
 import collections
 import contextlib
 import functools
+import sys
 
+import pytest
 import torch
 
 from .harness import program
@@ -78,3 +80,35 @@ def test_queries_of_torchs_c_functions():
         return x * torch._C._is_xnnpack_enabled() + torch._C._get_max_operator_version() * 0
 
     return fn, [(torch.ones(3),)] * 3
+
+
+class Bound:
+    shift = functools.partial(lambda *args: args[-1] + 1)
+    scale = staticmethod(functools.partial(lambda *args: args[-1] * 2))
+
+
+@pytest.mark.skipif(sys.version_info < (3, 14), reason="partials are no methods")
+@program(breaks=0)
+def test_partials_in_classes_are_methods():
+    def fn(x):
+        bound = Bound()
+        return bound.shift(x), bound.scale(x), Bound.shift(x), bound.shift.__self__ is bound
+
+    return fn, [(torch.ones(3),) for _ in range(3)]
+
+
+@pytest.mark.skipif(sys.version_info < (3, 14), reason="there are no placeholders")
+@program(breaks=0)
+def test_placeholders_of_partials_are_filled_in_order():
+    def fn(x, outside):
+        gap = functools.Placeholder
+        made = functools.partial(lambda *args, **kwargs: (args, kwargs), gap, 2, gap, 4)
+        nested = functools.partial(made, gap, x.ndim)
+        try:
+            made(1)
+        except TypeError as error:
+            text = str(error)
+        return outside(x), outside(x, alpha=2), made(1, 3, 5, k=6), nested(7), nested(7, 8), nested.args, text
+
+    outside = functools.partial(torch.sub, getattr(functools, "Placeholder", None), 2)
+    return fn, [(torch.ones(3), outside) for _ in range(3)]

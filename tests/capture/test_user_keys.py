@@ -444,3 +444,57 @@ def test_a_generator_of_a_hash_that_breaks_is_never_closed():
         seen.clear()
         compiled(torch.ones(2), {1: 2})
         assert seen == ["out"]
+
+
+class HashRaises:
+    def __hash__(self):
+        raise TypeError("no hash")
+
+
+UNHASHABLE = {
+    "key": "d[[1]] = 2",
+    "looked up": "return d[[1]]",
+    "deleted": "del d[[1]]",
+    "get": "return d.get([1])",
+    "pop": "return d.pop([1])",
+    "membership": "return [1] in d",
+    "of a view": "return [1] in d.keys()",
+    "and of a view": "return d.keys() & [[1]]",
+    "or of a view": "return d.keys() | [[1]]",
+    "display of a dictionary": "k = [1]\n    return {k: 1}",
+    "comprehension": "return {k: 1 for k in [[1]]}",
+    "pairs": "return dict([([1], 2)])",
+    "fromkeys": "return dict.fromkeys([[1]])",
+    "tuple as key": "return d[([1],)]",
+    "element": "s.add([1])",
+    "membership of a set": "return [1] in s",
+    "set": "return set([[1]])",
+    "display of a set": "k = [1]\n    return {k}",
+    "comprehension of a set": "return {k for k in [[1]]}",
+    "tuple as element": "return {(1, [1])}",
+    "union": "return s.union([[1]])",
+    "subset": "return s.issubset([[1]])",
+    "ordered key": "o[[1]] = 2",
+    "ordered lookup": "return o[[1]]",
+    "ordered deleted": "del o[[1]]",
+    "ordered pop": "return o.pop([1])",
+    "own hash as key": "return {HashRaises(): 1}",
+    "own hash as element": "return {(HashRaises(),)}",
+    "hash": "return hash([1])",
+}
+
+
+@pytest.mark.parametrize("is_outside", [False, True])
+@pytest.mark.parametrize("body", UNHASHABLE.values(), ids=UNHASHABLE)
+def test_errors_about_unhashable_keys_name_the_container(body, is_outside):
+    state = "d, s, o = {1: 2}, {1}, collections.OrderedDict(a=1)\n"
+    names = {"collections": collections, "HashRaises": HashRaises}
+    exec(state, names)
+    exec(f"def fn(x):\n    x = x + 1\n    {'pass' if is_outside else state}\n    {body}", names)
+    compiled = burnish.compile(names["fn"], backend="eager")
+    for _ in range(3):
+        with pytest.raises(TypeError) as wanted:
+            names["fn"](torch.ones(2))
+        with pytest.raises(TypeError) as found:
+            compiled(torch.ones(2))
+        assert str(found.value) == str(wanted.value)

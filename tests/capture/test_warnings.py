@@ -282,11 +282,14 @@ def test_warnings_of_python_itself(mode):
     """Each run of a segment repeats them, at the user's line."""
 
     def fn(x, flag, value):
-        found = [~flag, operator.inv(flag), bool(value), not value, operator.not_(value)]
+        found = [~flag, operator.inv(flag)]
+        for truth in (bool, operator.not_, lambda value: not value):
+            try:
+                found.append(truth(value))
+            except TypeError as error:  # from 3.14 on
+                found.append(str(error))
         found += [re.sub("a", "b", "cat", 1), datetime.datetime.utcfromtimestamp(0), datetime.datetime.utcnow() is None]
-        if value:
-            found.append(x + 1)
-        return found
+        return found, x + 1
 
     def outcome(function):
         with warnings.catch_warnings(record=True) as caught:

@@ -2,8 +2,10 @@
 
 import collections
 import gc
+import random
 import sys
 import types
+import weakref
 
 import pytest
 import torch
@@ -14,6 +16,7 @@ from burnish.runtime.state_watch.native_watch import (
     argument,
     dictionary_behind,
     function_field,
+    has_versions,
     hits,
     slot_offset,
 )
@@ -106,6 +109,54 @@ def test_every_change_of_a_dictionary_is_seen(make, change):
     table["a"] = table["a"]  # the same once more
     change(table)
     assert check() is None
+
+
+@pytest.mark.parametrize("kinds", [("a", "b", "c", "d"), (1, "a", None, 2.5)], ids=["names", "keys of any kind"])
+def test_a_dictionary_that_passes_holds_what_it_held(kinds):
+    """Tables are emptied and filled again, so that their memory is used again."""
+    seed = random.Random(0)
+    passed = 0
+    for _ in range(300):
+        table = {key: seed.randrange(2) for key in seed.sample(kinds, seed.randrange(5))}
+        held = list(table.items())
+        check = watching(lambda watch, table=table: watch.dictionary(table))
+        assert check()
+        for _ in range(12):
+            key = seed.choice(kinds)
+            step = seed.randrange(5)
+            if step == 0:
+                table.pop(key, None)
+            elif step == 1 and table:
+                table.popitem()
+            elif step == 2:
+                table.clear()
+                table.update(held if seed.randrange(2) else {})
+            else:
+                table[key] = seed.randrange(2)
+            if check():
+                assert list(table.items()) == held
+                passed += 1
+    assert has_versions or passed
+
+
+@pytest.mark.skipif(has_versions, reason="its version is watched")
+def test_a_dictionary_with_many_entries_is_not_watched():
+    with pytest.raises(Unwatchable):
+        new_watch().dictionary(dict.fromkeys(range(5000)))
+
+
+def test_keys_live_as_long_as_the_watch():
+    class Name(str):
+        pass
+
+    table = {Name("a"): 1}
+    held = weakref.ref(next(iter(table)))
+    check = watching(lambda watch: watch.dictionary(table))
+    assert check()
+    table.clear()
+    assert has_versions or held() is not None
+    del check
+    assert held() is None
 
 
 ATTRIBUTES = {

@@ -440,7 +440,7 @@ class Tracer(Machine):
             target.append(value)
 
     def add(self, target: set, value: Any) -> None:
-        (value,) = self.check_keys([value])
+        (value,) = self.check_keys([value], set)
         with self.heap.changing_set(target, "add", (value,)):
             target.add(value)
 
@@ -480,10 +480,10 @@ class Tracer(Machine):
     def refuse_key(self, key: Any) -> NoReturn:
         raise Stop(breaks.USER_HASH, f"a {type(key).__qualname__} in a set from outside")
 
-    def check_keys(self, keys: list) -> list:
+    def check_keys(self, keys: list, container: type) -> list:
         for key in keys:
-            if guard_before_native_read.check_key(self, key) is fr.RAISES:
-                self.plainly(hash, key)
+            if guard_before_native_read.check_key(self, key, container) is fr.RAISES:
+                self.plainly(guard_before_native_read.hash_for, container, key)
         return [*map(guard_before_native_read.settled, keys)]
 
     def check_stored_keys(self, keys: list) -> None:

@@ -9,10 +9,13 @@ element is element 0. So one segment serves all iterations of a loop that are al
 
 from __future__ import annotations
 
+import ast
 import collections
 import contextlib
 import gc
 import itertools
+import math
+import operator
 import warnings
 from collections.abc import Callable
 from typing import Any
@@ -48,7 +51,22 @@ SLICED = frozenset((list, tuple, range, str, bytes))
 
 def reduced(iterator: Any) -> tuple:
     """``iterator.__reduce__()``. Raises an error if the container has changed in a way that the iterator refuses."""
+    if not BEHAVIOR.iterators_of_itertools_are_copied and type(iterator) in ENDLESS:
+        return type(iterator), _given(iterator)
     return without_warning(iterator, iterator.__reduce__)
+
+
+def _given(iterator: Any) -> tuple:
+    """What makes an iterator like this one, where it does not show that: read from what it refers to, and its text."""
+    kind = type(iterator)
+    held = gc.get_referents(iterator)
+    del held[next(i for i, one in enumerate(held) if one is kind)]
+    if kind is itertools.repeat:
+        left = operator.length_hint(iterator, -1)
+        return (held[0],) if left < 0 else (held[0], left)
+    if not all(type(number) is int or type(number) is float and math.isfinite(number) for number in held):
+        raise TypeError
+    return tuple(ast.literal_eval(f"[{repr(iterator)[len('count(') : -1]}]"))
 
 
 def without_warning(iterator: Any, function: Callable, *args: Any) -> Any:

@@ -203,13 +203,13 @@ class WatchManager:
             if found is None:
                 return None
             again = self.full(slots)
+            if again is not None and are_same(found, again):
+                return found
+            if fast(slots) is None:
+                return None  # another thread has just changed something
             if again is None:
-                if fast(slots) is None:
-                    return None  # another thread has just changed something
                 raise InternalError("checking guards", "the watched state has not changed, and the guards do not hold")
-            if not are_same(found, again):
-                raise InternalError("checking guards", "the watch hands out another object than the check")
-            return found
+            raise InternalError("checking guards", "the watch hands out another object than the check")
 
         return check
 

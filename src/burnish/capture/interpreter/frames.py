@@ -7,6 +7,7 @@ into slots and rebuilt.
 
 from __future__ import annotations
 
+import functools
 import sys
 import warnings
 from collections.abc import Callable, Iterator
@@ -287,7 +288,14 @@ class Generator:
         parts = self.parts()
         if parts is None:
             raise TypeError(f"cannot pickle '{self.__class__.__name__}' object")
-        return parts[0](*parts[1]).__reduce_ex__(protocol)
+        kind, given, *state = parts[0](*parts[1]).__reduce_ex__(protocol)
+        # A strict zip or map, which a state makes strict: that of a copy would be asked of a generator.
+        if kind in (map, zip) and state:
+            return functools.partial(kind, strict=True), given
+        return kind, given, *state
+
+    def __reduce__(self) -> Any:
+        return self.__reduce_ex__(2)
 
     @property
     def gi_running(self) -> bool:

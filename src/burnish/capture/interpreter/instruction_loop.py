@@ -419,8 +419,8 @@ class Machine:
         """Called after an instruction has made an object."""
         return value
 
-    def check_keys(self, keys: list) -> list:
-        """Called before keys are hashed. Returns them without live scalars."""
+    def check_keys(self, keys: list, container: type) -> list:
+        """Called before keys are hashed for a dict or a set. Returns them without live scalars."""
         return keys
 
     def leave_to_python(self, opname: str) -> None:

@@ -379,7 +379,8 @@ def _generator_method(name: str, m: Any, args: tuple, kwargs: dict) -> Any:
 for _name in ("send", "throw", "close", "__next__"):
     PYTHON_FUNCTIONS[getattr(Generator, _name)] = functools.partial(_generator_method, _name)
 object_builtins.UNBOUND[type(itertools.tee(())[0]).__copy__] = other_native_methods.copy_tee
-PYTHON_FUNCTIONS[Generator.__reduce_ex__] = other_native_methods.reduce_generator
+for _name in ("__reduce_ex__", "__reduce__"):
+    PYTHON_FUNCTIONS[getattr(Generator, _name)] = other_native_methods.reduce_generator
 
 
 def substitute(original: Any, polyfill: FunctionType) -> None:

@@ -52,8 +52,9 @@ def _check_arguments(m: Any, cls: type, args: tuple, kwargs: dict, first: int, l
     args = (*args[:first], *((),) * len(args[first:last]), *(() if last is None else args[last:]))
     kwargs = {name: () if name == "iterable" else value for name, value in kwargs.items()}
     for value in (*args, *kwargs.values()):
-        if value_kinds.python_method(m, value, "__index__"):
-            m.stop(breaks.OPAQUE_CALL, f"{cls.__name__}() of an object with its own __index__")
+        for name in ("__index__",) if any(value is arg for arg in args) else ("__index__", "__bool__", "__len__"):
+            if value_kinds.python_method(m, value, name):
+                m.stop(breaks.OPAQUE_CALL, f"{cls.__name__}() of an object with its own {name}")
     m.plainly(cls, *map(plain_of, args), **{name: plain_of(a) for name, a in kwargs.items()})
 
 

@@ -236,7 +236,7 @@ def _from_iterable(m: Any, cls: type, args: tuple, kwargs: dict) -> Any:
         if cls is dict and not all([type(part) in (list, tuple) and len(part) == 2 for part in items]):
             return m.call(container_polyfills.to_dict, args, kwargs)
         for part in items:
-            guard_before_native_read.check_key(m, part[0] if cls is dict else part)
+            guard_before_native_read.check_key(m, *((part[0], dict) if cls is dict else (part, set)))
     if (
         not issubclass(type(items), (*value_kinds.BUILTIN_CONTAINERS, str, bytes, range))
         and not value_kinds.is_known_native(type(items))

@@ -14,6 +14,7 @@ import torch
 from ..engine.break_signals import Unrebuildable
 from ..interpreter.frames import UNBOUND, Frame, Generator, cell_value
 from ..interpreter.versions.behavior import BEHAVIOR
+from ..python.attributes.function_attributes import are_computed
 from ..python.polyfills import sort_polyfills
 from .shown_iterators import as_native, is_shown
 from .template_runtime import attributes_of_partial, generator_shell, link_generator, make_frame
@@ -85,6 +86,8 @@ def build_function(to: Rebuilder, value: FunctionType) -> str:
     if value.__module__ != value.__globals__.get("__name__"):
         to.lines.append(f"{name}.__module__ = {value.__module__!r}")
     if BEHAVIOR.annotations_are_computed and value.__annotate__ is not None:
+        if are_computed(value):
+            raise Unrebuildable(value)  # it would compute them again
         to.lines.append(f"{name}.__annotate__ = {to.build(value.__annotate__)}")
     elif value.__annotations__:
         to.lines.append(f"{name}.__annotations__ = {to.build(value.__annotations__)}")

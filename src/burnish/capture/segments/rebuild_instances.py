@@ -26,9 +26,26 @@ LAID_OUT = frozenset((object, dict, list, set, torch.nn.Module, types.SimpleName
 }
 
 
+def native_base(kind: type) -> Any:
+    """The C class that defines the layout of its objects. Its ``__new__`` runs nothing of the program."""
+    return next(
+        b
+        for b in kind.__mro__
+        if not b.__flags__ & (1 << 9) or isinstance(b.__dict__.get("__new__"), types.BuiltinFunctionType)
+    )
+
+
 def build_exception(to: Rebuilder, value: BaseException) -> str:
     args = ", ".join([to.build(a) for a in value.args])
-    name = to.name(value, f"{to.constant(type(value))}.__new__({to.constant(type(value))}, {args})")
+    made_of = args
+    if issubclass(type(value), BaseExceptionGroup):  # the arguments may have changed, and then they make no group
+        of_group = [vars(BaseExceptionGroup)[field].__get__(value) for field in ("message", "exceptions")]
+        made_of = ", ".join(map(to.build, of_group))
+        kind = type(value.args[1]) if len(value.args) > 1 else tuple
+        if not issubclass(kind, (list, tuple)) and hasattr(kind, "__len__"):
+            raise Unrebuildable(value)  # from 3.14 on it has the text of the sequence that it was made of
+    new = to.constant(native_base(type(value)).__new__)
+    name = to.name(value, f"{new}({to.constant(type(value))}, {made_of})")
     to.lines.append(f"{name}.args = ({args}{',' if len(value.args) == 1 else ''})")
     build_attributes(to, value, name)
     for field in ("__cause__", "__context__"):
@@ -91,12 +108,7 @@ LONGEST: Any = vars(collections.deque)["maxlen"]
 def build_instance(to: Rebuilder, value: Any) -> str:
     kind = type(value)
     made = to.constant(kind)
-    # The C class that defines the object's layout.
-    base = next(
-        b
-        for b in kind.__mro__
-        if not b.__flags__ & (1 << 9) or isinstance(b.__dict__.get("__new__"), types.BuiltinFunctionType)
-    )
+    base = native_base(kind)
     if base not in LAID_OUT:
         raise Unrebuildable(value)
     name = to.name(value, f"{to.constant(base.__new__)}({made})")

@@ -35,9 +35,10 @@ The contract of all code that reads the memory of other objects (this module, `t
 
 Where CPython stores the state that is read here:
 
-* Every dictionary has a version that no other state of any dictionary has had. From 3.13 on, attributes written to an
-  object bypass the dictionary that shows them and do not change the version. The first releases do not notify
-  dictionary watchers either. There all the values themselves are compared.
+* Up to 3.13, every dictionary has a version that no other state of any dictionary has had. From 3.13 on, attributes
+  written to an object bypass the dictionary that shows them and do not change the version. The first releases do not
+  notify dictionary watchers either. There all the values themselves are compared, and from 3.14 on all the entries of
+  every dictionary. The watch holds the keys: their addresses are not used for others.
 * The content of a dictionary of one version stays alive and unchanged. In other places (a list, a cell, a slot) an
   object may be freed and another one made at its address, so everything known about it is checked again.
 * The slot for an object's dictionary is found by ``_PyObject_GetDictPtr``, which also makes the dictionary of an
@@ -56,7 +57,7 @@ from typing import Any
 
 from ...concurrency.compute_once import once
 from ..program.native_kernels import NativeFunction, load
-from .tensor_guard_layout import WORD, word_at, word_behind, words_at
+from .tensor_guard_layout import WORD, word_at, word_behind, words_at, words_behind
 from .torch_switch_queries import ask
 
 TYPE = 8
@@ -66,7 +67,10 @@ USED, VERSION, KEYS, VALUES = 16, 24, 32, 40
 """Offsets in a dictionary: the number of entries, the version, the keys, and the values if stored separately."""
 
 SIZE, ITEMS = 16, 24
-"""Of a list: its length, and the pointer to its items. Of a tuple: its length, and its first item."""
+"""Of a list: its length, and the pointer to its items. Of a tuple: its length."""
+
+TUPLE_ITEMS = tuple.__basicsize__
+"""The first item. From 3.14 on, a tuple stores its hash before it."""
 
 CELL = 16
 
@@ -78,12 +82,17 @@ REACH = WORD << 32
 """Distance from the first word that is 0 to the last one. Words further away are stored like other words: a longer
 table takes longer to read."""
 
+MOST_ENTRIES = 1024
+"""Of a dictionary that is compared entry by entry."""
+
+has_versions = sys.version_info < (3, 14)
+"""Whether a dictionary has a version."""
 has_loose_values = sys.version_info >= (3, 13)
 """Whether values stored apart from their keys may change while the version does not."""
 reference_count_bits = 32 if sys.version_info >= (3, 12) else 64
 is_supported = (
     sys.implementation.name == "cpython"
-    and (3, 11) <= sys.version_info[:2] <= (3, 13)
+    and (3, 11) <= sys.version_info[:2] <= (3, 14)
     and sys.byteorder == "little"
     and ctypes.sizeof(ctypes.c_void_p) == 8
     and not sysconfig.get_config_var("Py_GIL_DISABLED")
@@ -105,7 +114,8 @@ class Watch:
         self.words: dict[int, int] = {}  # in order
         self.zero_words: dict[int, None] = {}  # addresses of words that are 0, on which no others depend
         self.tensors: list[tuple[int, tuple[int, ...]]] = []
-        self.versions: dict[int, int] = {}  # of dictionaries, by address
+        self.versions: dict[int, int] = {}  # of dictionaries, by address; a hash of the content where there are none
+        self.keys: list[Any] = []  # held by the function
 
     # ---- the watched state
 
@@ -148,12 +158,34 @@ class Watch:
         address = id(table)
         is_loose = has_loose_values and self.word(address + VALUES) != 0
         if address not in self.versions:
-            if is_loose:
-                self.loose_values(table)
-            self.versions[address] = self.word(address + VERSION)
-        return not is_loose
+            content = self.loose_values(table) if is_loose else () if has_versions else self.all_entries(table)
+            self.versions[address] = self.word(address + VERSION) if has_versions else hash(tuple(content))
+        return has_versions and not is_loose
 
-    def loose_values(self, table: dict) -> None:
+    def all_entries(self, table: dict) -> list[int]:
+        """Require the keys and values of a dictionary that stores both, in their order."""
+        at = id(table) + KEYS
+        keys = self.word(at)
+        kind, count = word_behind(at, 1), word_behind(at, 3)  # with the sizes of both; how many entries it has had
+        width = 2 if kind >> 16 & 0xFF else 3  # without the hash if all keys are text
+        first = 4 + (1 << (kind >> 8 & 0xFF)) // WORD
+        if count > MOST_ENTRIES:
+            raise Unwatchable
+        words = words_behind(at, first + width * count)
+        if words[1] != kind or words[3] != count:
+            raise Unwatchable
+        self.expect(keys + WORD, kind)
+        self.expect(keys + 3 * WORD, count)
+        places = [k for k in range(first + width - 2, len(words), width)]
+        self.keys += dict.keys(table)
+        if [(words[k], words[k + 1]) for k in places if words[k + 1]] != [(id(k), id(v)) for k, v in dict.items(table)]:
+            raise Unwatchable
+        for k in places:
+            self.expect(keys + WORD * k, words[k])
+            self.expect(keys + WORD * (k + 1), words[k + 1])
+        return words[first:]
+
+    def loose_values(self, table: dict) -> list[int]:
         """Require values stored apart: their capacity and number, then the values, then their order as bytes."""
         self.word(id(table) + KEYS)
         at = self.word(id(table) + VALUES)
@@ -167,6 +199,7 @@ class Watch:
         found = words[1 : 1 + count]
         if sorted(word for word in found if word) != sorted(map(id, table.values())):
             raise Unwatchable
+        return words
 
     def entries(self, table: dict) -> None:
         """Require only the number of entries. Most are empty: each module has four tables of hooks."""
@@ -189,7 +222,7 @@ class Watch:
         self.tuple_length(items)
         if not 0 <= index < tuple.__len__(items):
             raise Unwatchable
-        self.word(id(items) + ITEMS + 8 * index)
+        self.word(id(items) + TUPLE_ITEMS + 8 * index)
 
     def tuple_length(self, items: tuple) -> None:
         self.type(items)
@@ -252,7 +285,8 @@ class Watch:
         head += values
         head += described
         table = bytes(memoryview((ctypes.c_uint64 * len(head))(*head)))
-        return _new_function()(ctypes.byref(_method(self.watcher[takes_tuple], FLAGS[takes_tuple])), table, None)
+        method = ctypes.byref(_method(self.watcher[takes_tuple], FLAGS[takes_tuple]))
+        return _new_function()(method, table, tuple(self.keys))
 
 
 def in_blocks(description: Sequence[int]) -> list[int]:
@@ -303,7 +337,8 @@ def _method(watcher: int, flags: int) -> _Method:
 
 @once
 def _new_function() -> Any:
-    prototype = ctypes.PYFUNCTYPE(ctypes.py_object, ctypes.c_void_p, ctypes.py_object, ctypes.c_void_p)
+    """Of a C function, its ``self``, and its module, in whose place it holds something else."""
+    prototype = ctypes.PYFUNCTYPE(ctypes.py_object, ctypes.c_void_p, ctypes.py_object, ctypes.py_object)
     return prototype(("PyCFunction_NewEx", ctypes.pythonapi))
 
 

@@ -52,6 +52,11 @@ def word_behind(address: int, index: int) -> int:
     return _POINTER.from_address(address)[index]
 
 
+def words_behind(address: int, count: int) -> list[int]:
+    """The first words of what the pointer at an address points to, in one step likewise."""
+    return _POINTER.from_address(address)[:count]
+
+
 _POINTER = ctypes.POINTER(ctypes.c_uint64)
 
 

@@ -24,13 +24,13 @@ def build_list(m, f, arg):
 
 @op("BUILD_SET")
 def build_set(m, f, arg):
-    _replace(f.stack, arg, m.made(set(m.check_keys(f.stack[len(f.stack) - arg :]))))
+    _replace(f.stack, arg, m.made(set(m.check_keys(f.stack[len(f.stack) - arg :], set))))
 
 
 @op("BUILD_MAP")
 def build_map(m, f, arg):
     items = f.stack[len(f.stack) - 2 * arg :]
-    m.check_keys(items[::2])
+    m.check_keys(items[::2], dict)
     _replace(f.stack, 2 * arg, m.made(dict(zip(items[::2], items[1::2], strict=True))))
 
 

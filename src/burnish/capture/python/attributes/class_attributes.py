@@ -25,7 +25,7 @@ from .descriptor_binding import (
     is_data_descriptor,
     is_property,
 )
-from .function_attributes import refuse_to_annotate
+from .function_attributes import compute_annotations
 
 
 def load_from_class(m: Any, cls: type, name: str) -> Any:
@@ -50,7 +50,7 @@ def load_from_class_plainly(m: Any, cls: type, meta: type, name: str) -> Any:
         return bind(m, on_meta, cls, meta, on_meta_owner, name)
     if name in COMPUTED and name not in cls.__dict__:
         if name == "__annotations__":
-            refuse_to_annotate(m, cls)
+            compute_annotations(m, cls)
         m.plainly(getattr, cls, name)  # the class gets a table of its own, whatever its bases have
         name = COMPUTED[name] if COMPUTED[name] in cls.__dict__ else name
     descriptor, owner = lookup(m, cls, name)

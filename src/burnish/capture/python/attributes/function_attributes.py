@@ -8,7 +8,7 @@ from typing import Any
 
 from ... import breaks
 from ...engine.interpreted_or_native import find_on_type, is_trusted, is_trusted_function
-from ...interpreter.frames import MISSING
+from ...interpreter.frames import MISSING, RAISES
 from ...interpreter.versions.behavior import BEHAVIOR
 
 NAMESPACES = frozenset(("__globals__", "__builtins__"))
@@ -23,7 +23,7 @@ def load_from_function(m: Any, function: FunctionType, name: str) -> Any:
         return function.__dict__
     if find_on_type(FunctionType, name) is not None:
         if name == "__annotations__" and BEHAVIOR.annotations_are_computed:
-            refuse_to_annotate(m, function)
+            compute_annotations(m, function)
             load_from_function(m, function, "__annotate__")  # what it has returned is guarded next
         value = m.plainly(getattr, function, name)
         if name in NAMESPACES and id(value) not in m.heap.fresh:
@@ -46,12 +46,20 @@ def load_from_function(m: Any, function: FunctionType, name: str) -> Any:
     return m.plainly(getattr, function, name) if value is MISSING else value
 
 
-def refuse_to_annotate(m: Any, made: Any) -> None:
-    """Before Python computes the annotations of a function or class of the program: what they read has no guards. Once
-    it has computed those of an outside object, it reads no more."""
-    if not BEHAVIOR.annotations_are_computed or is_trusted(made.__module__) or made.__annotate__ is None:
+def compute_annotations(m: Any, made: Any) -> None:
+    """Let Python compute the annotations of a function or class of the program, and store them, if the function that
+    does so has no effects. It is interpreted before, which guards what it reads. Once they are computed, it is not
+    called again."""
+    if not BEHAVIOR.annotations_are_computed or is_trusted(made.__module__) or are_computed(made):
         return
-    if id(made) in m.heap.fresh or not are_computed(made):
+    annotate = made.__annotate__
+    if annotate is None:
+        return
+    answer, why = m.interpret_purely(annotate, (1,)) if type(annotate) is FunctionType else (None, "of no function")
+    if why is None and answer is not RAISES:
+        m.known_codes.add(annotate.__code__)
+        m.plainly(getattr, made, "__annotations__")
+    else:
         m.stop(breaks.OPAQUE_CALL, f"the annotations of {made.__qualname__}, which are computed when they are read")
 
 

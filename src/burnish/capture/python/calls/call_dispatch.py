@@ -42,6 +42,18 @@ from .module_calls import call_module, call_plain_module
 from .native_call_rules import call_cached, native
 from .torch_operation_calls import METHOD_KINDS, call_torch
 
+PLACEHOLDER: Any = getattr(functools, "Placeholder", MISSING)
+"""Of the arguments of a partial, from 3.14 on: the next positional argument takes its place."""
+
+
+def positional_of_partial(m: Any, function: functools.partial, args: tuple) -> tuple:
+    if not any(arg is PLACEHOLDER for arg in function.args):
+        return (*function.args, *args)
+    if len(args) < sum(arg is PLACEHOLDER for arg in function.args):
+        m.plainly(function, *args)  # which refuses
+    given = iter(args)
+    return (*[next(given) if arg is PLACEHOLDER else arg for arg in function.args], *given)
+
 
 def call(m: Any, function: Any, args: tuple, kwargs: dict) -> Any:
     kind = type(function)
@@ -56,7 +68,7 @@ def call(m: Any, function: Any, args: tuple, kwargs: dict) -> Any:
         return call_module(m, function, args, kwargs)
     if kind is functools.partial:
         merged = {**function.keywords, **kwargs} if function.keywords else kwargs
-        return call(m, function.func, (*function.args, *args), merged)
+        return call(m, function.func, positional_of_partial(m, function, args), merged)
     if kind is functools._lru_cache_wrapper:
         return call_cached(m, function, args, kwargs)
     if kind in (torch._ops.OpOverload, torch._ops.OpOverloadPacket):

@@ -138,7 +138,7 @@ def pure(m: Any, function: Any, args: tuple, kwargs: dict) -> Any:
         ):
             m.stop(breaks.OPAQUE_CALL, f"{function.__qualname__} of a {type(value).__qualname__}")
     if type(function) is FunctionType:
-        reflection.refuse_own_code(m, function, (*args, *kwargs.values()))
+        reflection.refuse_own_code(m, function, (*args, *kwargs.values()), kwargs)
     answer = native(m, function, plain(args), {k: plain(v) for k, v in kwargs.items()})
     if type(function) is FunctionType:
         reflection.guard_answer(m, function, args, kwargs, answer)

@@ -28,7 +28,7 @@ from ...interpreter.reads_past_overrides import dict_of, table_of_class
 from ...interpreter.versions.behavior import BEHAVIOR
 from ...numbers.live_scalars import Expression
 from ..attributes.class_lookup import guard_absent, lookup
-from ..attributes.function_attributes import load_from_function, refuse_to_annotate
+from ..attributes.function_attributes import compute_annotations, load_from_function
 
 MODULES = frozenset(("inspect", "typing", "typing_extensions", "annotationlib", "dis"))
 BY_KIND = frozenset(("get_origin", "get_args", "cleandoc"))
@@ -63,19 +63,28 @@ def guard_answer(m: Any, function: FunctionType, args: tuple, kwargs: dict, answ
     m.guard_outcome(Expression(answers_alike, (asked, copied(answer), *operands)), True)
 
 
-def refuse_own_code(m: Any, function: FunctionType, args: tuple) -> None:
-    """Before a function runs natively: annotations of functions made in this trace, which it would compute, and before
-    ``inspect.getdoc`` a ``__doc__`` that is a descriptor in Python, which it would call."""
+COMPUTING_FORMATS = (1, 3)
+"""``VALUE`` and ``FORWARDREF`` of ``annotationlib``. For others, annotations are computed in another way each time."""
+
+
+def refuse_own_code(m: Any, function: FunctionType, args: tuple, kwargs: dict) -> None:
+    """Before a function runs natively: annotations which it would compute, and before ``inspect.getdoc`` a ``__doc__``
+    that is a descriptor in Python, which it would call."""
     if BEHAVIOR.annotations_are_computed and not asks_for_kind(function):
-        for part in itertools.chain.from_iterable(map(annotated_parts, args)):
-            refuse_to_annotate(m, part)
+        if any(kwargs.get(name, 1) not in COMPUTING_FORMATS for name in ("format", "annotation_format")):
+            m.stop(breaks.OPAQUE_CALL, f"{function.__qualname__} with a format")
+        asks_for_methods = (
+            function.__module__ == "inspect"
+        )  # what makes an object of a class may ask for the class's own
+        for part in itertools.chain.from_iterable(annotated_parts(value, asks_for_methods) for value in args):
+            compute_annotations(m, part)
     if function is inspect.getdoc and len(args) == 1:
         for base in (args[0] if issubclass(type(args[0]), type) else type(args[0])).__mro__:
             if isinstance(find_on_type(type(table_of_class(base).get("__doc__")), "__get__"), FunctionType):
                 m.stop(breaks.OPAQUE_CALL, f"getdoc() of a {base.__qualname__}, whose __doc__ is computed")
 
 
-def annotated_parts(value: Any) -> list:
+def annotated_parts(value: Any, asks_for_methods: bool) -> list:
     """The functions and classes whose annotations are asked for with an object's."""
     if type(value) is MethodType:
         value = value.__func__
@@ -84,7 +93,7 @@ def annotated_parts(value: Any) -> list:
     if is_trusted_type(type(value)) and not issubclass(type(value), type):
         return []
     cls = value if issubclass(type(value), type) else type(value)
-    methods = (find_on_type(cls, name) for name in ("__new__", "__init__", "__call__"))
+    methods = (find_on_type(cls, name) for name in ("__new__", "__init__", "__call__") if asks_for_methods)
     return [*cls.__mro__, *(method for method in methods if type(method) is FunctionType)]
 
 
@@ -111,6 +120,7 @@ def chain_of(m: Any, function: Any) -> list[FunctionType] | None:
         chain.append(function)
         if any(name in function.__dict__ for name in OTHER_RULES):
             return None
+        compute_annotations(m, function)
         if id(function) not in m.heap.fresh and not is_trusted_function(function):
             guard_parts(m, function)
         if "__wrapped__" not in function.__dict__:

@@ -139,6 +139,8 @@ def _text_of_exception(m: Any, convert: Callable, value: BaseException) -> Any:
         return text_of(m, str, args[0])
     if convert is str and issubclass(type(value), BaseExceptionGroup):
         args = args[:1]  # and how many there are
+    if convert is repr and lookup(m, type(value), "__repr__")[1] is BaseExceptionGroup:
+        return _text_of_group(m, value, args)
     if _holds_printable_objects(args):
         name = "__str__" if convert is str else "__repr__"
         if lookup(m, type(value), name)[1] is BaseException:
@@ -146,6 +148,18 @@ def _text_of_exception(m: Any, convert: Callable, value: BaseException) -> Any:
         return m.stop(breaks.OPAQUE_CALL, f"{convert.__name__}() of a {type(value).__qualname__} that holds an object")
     guard_before_native_read.settle_all(m, args)
     return m.plainly(convert, value)
+
+
+def _text_of_group(m: Any, value: BaseExceptionGroup, args: tuple) -> Any:
+    """Newer Python shows the exceptions of a group as a list if it was made of one, whatever that holds now."""
+    kind = type(args[1]) if len(args) == 2 else None
+    if kind is not list and kind is not tuple:
+        m.stop(breaks.OPAQUE_CALL, f"repr() of a {type(value).__qualname__} that was made of another sequence")
+    message = m.heap.read_field(value, "message", lambda: value.message)
+    exceptions = m.heap.read_field(value, "exceptions", lambda: value.exceptions)
+    m.heap.expose(exceptions)
+    shown = list(exceptions) if kind is list else exceptions
+    return m.call(text_polyfills.error_text, (type(value).__name__, (message, shown)), {})
 
 
 VIEWS = [getattr(table(), name)() for table in (dict, collections.OrderedDict) for name in ("keys", "values", "items")]

@@ -59,7 +59,7 @@ def dict_of_keys(m: Any, kind: type, args: tuple, kwargs: dict, bound: Any) -> A
         return m.call(container_polyfills.dict_of_keys, (kind, *args), {})
     if type(keys) in (list, tuple):  # the keys of the others are already hashed
         for key in keys:
-            guard_before_native_read.check_key(m, key)
+            guard_before_native_read.check_key(m, key, dict)
     m.heap.expose(args)
     return m.made(m.perform(bound, *args))
 
@@ -100,7 +100,7 @@ def call_dict(m: Any, table: dict, name: str, args: tuple, kwargs: dict, method:
         return m.call(container_polyfills.dict_update, (table, *args), kwargs)
     origin = m.heap.origin_of(table)
     if name in ("get", "__getitem__", "__contains__", "pop", "setdefault", "__setitem__", "__delitem__") and args:
-        guard_before_native_read.check_key(m, args[0])
+        guard_before_native_read.check_key(m, args[0], subscripts.table_kind(table) if name == "pop" else dict)
         args = (settled(args[0]), *args[1:])
         key = args[0]
         if name == "__getitem__":
@@ -290,7 +290,7 @@ def call_set(m: Any, items: Any, name: str, args: tuple, kwargs: dict, method: C
         if name not in KEYED_SET_METHODS:
             check_elements(m, name, value)
         elif name == "add" or not issubclass(type(value), set):  # a set is looked up as an equal frozenset
-            guard_before_native_read.check_key(m, value)
+            guard_before_native_read.check_key(m, value, set)
     is_plain = name in KEYED_SET_METHODS or name in SET_COMPARISONS
     for value in (items, *args):
         m.heap.expose(value, reads_order=False)
@@ -315,7 +315,7 @@ GRADUAL = frozenset(("__init__", "update", "difference_update", "intersection", 
 def check_elements(m: Any, name: str, items: Any) -> None:
     try:
         for part in elements_of(items) if issubclass(type(items), (list, tuple, set, frozenset, dict)) else ():
-            guard_before_native_read.check_key(m, part)
+            guard_before_native_read.check_key(m, part, None if name == "issubset" else set)
     except Raised:
         if name in GRADUAL:
             m.stop(breaks.OPAQUE_CALL, f"{name} of a set and an element that cannot be hashed")

@@ -128,12 +128,13 @@ def reduce_generator(m: Any, args: tuple, kwargs: dict) -> Any:
     kind, parts = args[0].__class__, args[0].parts()
     if kind.__module__ == "itertools" and not BEHAVIOR.iterators_of_itertools_are_copied:
         raise fr.Raised(TypeError(f"cannot pickle 'itertools.{kind.__name__}' object"))
-    if kind not in REDUCED_TO_PARTS or parts is None:
+    is_strict = kind in (map, zip) and parts is not None and parts[1][-1]  # which __setstate__ restores
+    if kind not in REDUCED_TO_PARTS or parts is None or is_strict:
         m.stop(breaks.OPAQUE_CALL, f"a copy of a {kind.__name__}")
     state = parts[1]
-    if kind is zip:
-        return (zip, state[0], True) if state[1] else (zip, state[0])
-    reduction = kind, (state[0], *state[1]) if kind is map else tuple(state)
+    if kind in (map, zip):
+        return kind, (*state[:-2], *state[-2])
+    reduction = kind, tuple(state)
     if kind.__module__ == "itertools" and BEHAVIOR.copies_of_itertools_warn:
         return m.call(object_polyfills.reduced_iterator, (reduction,), {})
     return reduction

@@ -199,7 +199,7 @@ def _of_containers(m: Any, operation: Callable, left: Any, right: Any) -> Any:
             if operation in IN_PLACE or any(has_other_method(m, type(side), name) for name in METHODS[operation]):
                 m.check_readable(operation, side)  # otherwise its type decides
             for key in other if issubclass(type(side), DICT_VIEWS) and issubclass(type(other), (list, tuple)) else ():
-                check_key(m, key)
+                check_key(m, key, dict if operation in (operator.and_, operator.iand) else set)
     if operation in IN_PLACE:
         if m.region is not None and issubclass(type(left), CHANGEABLE):
             m.region.will_write(left)

@@ -77,8 +77,23 @@ def check_numbers(m: Any, values: Any) -> None:
             settle_all(m, value)
 
 
-def check_key(m: Any, key: Any) -> Any:
-    """A key is about to be hashed by C code. RAISES if that will raise an error of the key's own method."""
+def check_key(m: Any, key: Any, container: type | None = None) -> Any:
+    """A key is about to be hashed by C code. RAISES if that will raise an error of the key's own method. ``container``:
+    dict or set, which from 3.14 on is part of the error."""
+    return _check_key(m, key, container, key)
+
+
+def hash_for(container: type | None, key: Any) -> None:
+    if container is dict:
+        {key: None}  # noqa: B018
+    elif container is set:
+        {key}  # noqa: B018
+    else:
+        hash(key)
+
+
+def _check_key(m: Any, key: Any, container: type | None, whole: Any) -> Any:
+    """``whole``: the key that this is part of."""
     kind = type(key)
     if kind in SIMPLE and (kind is not slice or slice.__hash__ is not None):
         return None
@@ -86,11 +101,11 @@ def check_key(m: Any, key: Any) -> Any:
         settle_all(m, key)
         return None
     if find_on_type(kind, "__hash__") is None:
-        m.plainly(hash, key)
+        m.plainly(hash_for, container, whole)
     elif issubclass(type(key), Live):
         key.settle()
     elif issubclass(type(key), tuple):
-        if any([check_key(m, part) is RAISES for part in elements_of(key)]):
+        if any([_check_key(m, part, container, whole) is RAISES for part in elements_of(key)]):
             return RAISES
     elif issubclass(type(key), torch.Tensor):
         m.heap.identity_matters.add(torch.Tensor)

@@ -293,8 +293,10 @@ def extend(m: Any, method: str, target: Any, other: Any) -> Any:
         expose(m, other, reads_order=not of_sets)
         if of_sets:
             m.heap.read_order(other, stops=False)
-        is_hashed = issubclass(type(other), (set, frozenset, dict))
-        (m.check_stored_keys if is_hashed else m.check_keys)(list(elements_of(other)))
+        if issubclass(type(other), (set, frozenset, dict)):
+            m.check_stored_keys(list(elements_of(other)))
+        else:
+            m.check_keys(list(elements_of(other)), set)
         if issubclass(type(target), set):
             with m.heap.changing_set(target, "update", (other,)):
                 target.update(other)

@@ -76,7 +76,7 @@ def contains(m: Any, container: Any, item: Any, invert: bool) -> Any:
             if not issubclass(type(item), set) or issubclass(
                 type(container), dict
             ):  # a set is looked up as a frozenset
-                check_key(m, item)
+                check_key(m, item, set if issubclass(type(container), (set, frozenset)) else dict)
         elif issubclass(type(container), ItemsView):
             return m.call(
                 protocol_polyfills.item_not_contains if invert else protocol_polyfills.item_contains,

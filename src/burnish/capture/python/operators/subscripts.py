@@ -174,7 +174,7 @@ def getitem_or_error(m: Any, obj: Any) -> Any:
 
 
 def subscript_dict(m: Any, table: Any, key: Any, origin: Any) -> Any:
-    guard_before_native_read.check_key(m, key)
+    guard_before_native_read.check_key(m, key, dict)
     missing = special_method(m, table, "__missing__") if type(table) is not dict else MISSING
     if origin is not None and not origin.complete:
         if m.heap.is_constant_key(key):
@@ -245,8 +245,14 @@ def store_natively(m: Any, container: Any, key: Any, value: Any) -> Any:
     return m.stop(breaks.OPAQUE_CALL, f"item assignment on a {type(container).__qualname__}")
 
 
+def table_kind(table: dict) -> type:
+    return collections.OrderedDict if isinstance(table, collections.OrderedDict) else dict
+
+
 def store_key(m: Any, table: dict, key: Any, value: Any) -> None:
-    guard_before_native_read.check_key(m, key)
+    # The method of the base class: a subclass may override it, and this is the call that its override makes.
+    base = table_kind(table)
+    guard_before_native_read.check_key(m, key, base)
     key = guard_before_native_read.settled(key)
     origin = m.heap.origin_of(table)
     if origin is not None:
@@ -254,10 +260,7 @@ def store_key(m: Any, table: dict, key: Any, value: Any) -> None:
             m.heap.will_write_key(origin, key)
         else:
             m.heap.will_write(table, False, None if hashes_in_python(key) else (dict.get(table, key),))
-    # The method of the base class: a subclass may override it, and this is the call that its override makes.
-    m.plainly(
-        (collections.OrderedDict if isinstance(table, collections.OrderedDict) else dict).__setitem__, table, key, value
-    )
+    m.plainly(base.__setitem__, table, key, value)
 
 
 def delete_subscript(m: Any, container: Any, key: Any) -> Any:
@@ -277,7 +280,7 @@ def delete_natively(m: Any, container: Any, key: Any) -> Any:
     guard_before_native_read.settle_all(m, key)
     key = guard_before_native_read.settled(key)
     if issubclass(type(container), dict):
-        guard_before_native_read.check_key(m, key)
+        guard_before_native_read.check_key(m, key, table_kind(container))
         origin = m.heap.origin_of(container)
         if origin is not None:
             if m.heap.is_constant_key(key) and has_key(container, key):

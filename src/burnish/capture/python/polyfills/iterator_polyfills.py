@@ -29,15 +29,20 @@ def next_of_each(iterators):
     return values
 
 
-def map_(function, iterators):
+def map_(function, iterators, strict):
     if len(iterators) == 1:
         yield function(next(iterators[0]))
-    else:
+    elif not strict:
         yield function(*next_of_each(iterators))
+    else:
+        values = next_of_all(iterators, "map")
+        if values is None:
+            return
+        yield function(*values)
 
 
-def new_map(function, *iterables):
-    return map_(function, iterators_of(iterables))
+def new_map(function, *iterables, strict=False):
+    return map_(function, iterators_of(iterables), bool(strict))
 
 
 def filter_(function, iterator):
@@ -56,27 +61,35 @@ def zip_(iterators, strict):
         return
     if not strict:
         yield tuple(next_of_each(iterators))
+    else:
+        values = next_of_all(iterators, "zip")
+        if values is None:
+            return
+        yield tuple(values)
+
+
+def next_of_all(iterators, name):
+    """None if all of them are at their ends."""
     values = []
     while len(values) < len(iterators):
-        i = len(values)
         try:
-            value = next(iterators[i])
+            values.append(next(iterators[len(values)]))
         except StopIteration:
-            if i > 0:
-                plural = " " if i == 1 else "s 1-"
-                raise ValueError(f"zip() argument {i + 1} is shorter than argument{plural}{i}") from None
-            j = 1
-            while j < len(iterators):
-                try:
-                    next(iterators[j])
-                except StopIteration:
-                    j += 1
-                    continue
-                plural = " " if j == 1 else "s 1-"
-                raise ValueError(f"zip() argument {j + 1} is longer than argument{plural}{j}") from None
-            return
-        values.append(value)
-    yield tuple(values)
+            break
+    i = len(values)
+    if i == len(iterators):
+        return values
+    if i > 0:
+        raise ValueError(f"{name}() argument {i + 1} is shorter than argument{' ' if i == 1 else 's 1-'}{i}")
+    j = 1
+    while j < len(iterators):
+        try:
+            next(iterators[j])
+        except StopIteration:
+            j += 1
+            continue
+        raise ValueError(f"{name}() argument {j + 1} is longer than argument{' ' if j == 1 else 's 1-'}{j}")
+    return None
 
 
 def new_zip(*iterables, strict=False):
@@ -181,6 +194,10 @@ def iterator_until(function, sentinel, is_done):
     return made
 
 
+def map_of(function, iterators, strict):
+    return map(function, *iterators, **({"strict": True} if strict else {}))  # a keyword from 3.14 on
+
+
 def register(steps):
     for step, sample, *made in steps:
         BY_CODE[step.__code__] = BuiltinIterator(type(sample), sample, *made)
@@ -188,7 +205,7 @@ def register(steps):
 
 register(
     (
-        (map_, map(int, ()), lambda function, iterators: map(function, *iterators)),
+        (map_, map(int, ()), map_of),
         (filter_, filter(None, ()), filter),
         (zip_, zip(), lambda iterators, strict: zip(*iterators, strict=strict)),
         (enumerate_, enumerate(()), enumerate),

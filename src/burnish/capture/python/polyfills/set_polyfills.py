@@ -1,6 +1,7 @@
 """Set polyfills: methods of sets over iterables in Python, such as ``names.union(generator())``.
 
-Each step is one of C code, which calls the hash of an element once, and refuses a set (``discard`` takes one).
+Each step is one of C code, which calls the hash of an element once, and refuses a set (``discard`` takes one), as
+``{value}`` does.
 ``base``: ``set`` or ``frozenset``; the methods of a subclass are not called. ``steps``: whether an iterable is Python.
 """
 
@@ -10,6 +11,10 @@ _rest = iter("ab")
 {"a"}.issubset(_rest)
 SUBSETS_READ_ALL = not [*_rest]
 """Older Python makes a set of the iterable first. Newer Python stops at the last element that is needed."""
+
+
+HASHED_ALONE = (list, dict)
+"""Where C code hashes an element before it asks a set: from 3.14 on, the error of a set about it is another one."""
 
 
 def set_update(base, items, others, steps):
@@ -40,7 +45,7 @@ def set_difference_update(base, items, others, steps):
         if steps[0]:
             for value in others[0]:
                 if issubclass(type(value), set):
-                    hash(value)
+                    {value}  # noqa: B018
                 base.discard(items, value)
         base.difference_update(items, () if steps[0] else others[0])  # which may make its table smaller
         others, steps = others[1:], steps[1:]
@@ -49,7 +54,7 @@ def set_difference_update(base, items, others, steps):
 def elements(items):
     found = []
     for value in items:
-        hash(value)
+        {value}  # noqa: B018
         found.append(value)
     return found
 
@@ -97,7 +102,7 @@ def set_intersection_update(base, items, others, steps):
 def common(base, items, others):
     found, distinct = [], set()
     for value in others:
-        if issubclass(type(value), set):
+        if issubclass(type(value), set) or type(value) in HASHED_ALONE:
             hash(value)
         if base.__contains__(items, value):
             found.append(value)
@@ -124,7 +129,7 @@ def set_issubset(base, items, others, steps):
         return base.issubset(items, set_of(others[0]))
     rest = base.copy(items) if base is set else set(base.copy(items))
     for value in others[0]:
-        if issubclass(type(value), set):
+        if issubclass(type(value), set) or type(value) in HASHED_ALONE:
             hash(value)
         before = len(rest)
         rest.discard(value)
@@ -136,7 +141,7 @@ def set_issubset(base, items, others, steps):
 def set_issuperset(base, items, others, steps):
     for value in others[0]:
         if issubclass(type(value), set):
-            hash(value)
+            {value}  # noqa: B018
         if not base.__contains__(items, value):
             return False
     return True
@@ -145,7 +150,7 @@ def set_issuperset(base, items, others, steps):
 def set_isdisjoint(base, items, others, steps):
     for value in others[0]:
         if issubclass(type(value), set):
-            hash(value)
+            {value}  # noqa: B018
         if base.__contains__(items, value):
             return False
     return True

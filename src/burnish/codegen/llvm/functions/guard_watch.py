@@ -28,14 +28,15 @@ from __future__ import annotations
 
 from ....concurrency.compute_once import once
 from ....runtime.program.native_kernels import NativeFunction
-from ....runtime.state_watch.native_watch import WORDS_AT_ONCE, load_watchers, reference_count_bits
+from ....runtime.state_watch.native_watch import TUPLE_ITEMS, WORDS_AT_ONCE, load_watchers, reference_count_bits
 from ..compile_to_machine_code import object_code
 from ..target_cpu import host
 from .function_printer import FunctionPrinter
 
 CONTENT = 32
-"""Bytes before the content of a bytes object, and of a tuple's length and items."""
-LENGTH, ITEMS = 16, 24
+"""Bytes before the content of a bytes object."""
+LENGTH = 16
+"""Bytes before a tuple's length."""
 
 COUNTS = "args calls pins words tensors inputs values".split()
 BLOCK, CHECK = 17, 3
@@ -54,7 +55,7 @@ class WatchPrinter(FunctionPrinter):
 
     def watch_tuple(self) -> None:
         count = self.put(f"load i64, ptr {self.at('%args', LENGTH)}")
-        items = self.at("%args", ITEMS)
+        items = self.at("%args", TUPLE_ITEMS)
         self.result = self.put(f"tail call ptr @watch(ptr %self, ptr {items}, i64 {count})")
 
     def watch(self) -> None:
@@ -82,7 +83,7 @@ class WatchPrinter(FunctionPrinter):
         self.fill(new[0], inputs, counts["inputs"])
         self.fill(new[1], values, counts["values"])
         for number, made in enumerate(new[:2]):
-            self.do(f"store ptr {made}, ptr {self.at(new[2], ITEMS + 8 * number)}")
+            self.do(f"store ptr {made}, ptr {self.at(new[2], TUPLE_ITEMS + 8 * number)}")
         self.do(f"ret ptr {new[2]}")
         self.refuse(new, no_memory, none)
 
@@ -180,14 +181,15 @@ class WatchPrinter(FunctionPrinter):
 
     def fill(self, into: str, objects: str, count: str) -> None:
         """A tuple with references to these objects. As Py_INCREF: since 3.12 the count is half a word, and an object
-        whose count would overflow is immortal."""
-        kind, items = f"i{reference_count_bits}", self.at(into, ITEMS)
+        with such a count is immortal. No other object is referred to as often."""
+        kind, items = f"i{reference_count_bits}", self.at(into, TUPLE_ITEMS)
+        immortal = 3 << 30 if reference_count_bits == 32 else -1
 
         def one(n: str) -> None:
             subject = self.subject(self.at(objects, self.mul(n, 8)))
             before = self.put(f"load {kind}, ptr {subject}")
             more = self.put(f"add {kind} {before}, 1")
-            is_immortal = self.put(f"icmp eq {kind} {more}, 0")
+            is_immortal = self.put(f"icmp uge {kind} {before}, {immortal}")
             self.do(
                 f"store {kind} {self.put(f'select i1 {is_immortal}, {kind} {before}, {kind} {more}')}, ptr {subject}"
             )
