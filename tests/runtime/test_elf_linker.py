@@ -65,19 +65,19 @@ OUTSIDE = {"given": ctypes.cast(GIVEN, ctypes.c_void_p).value}
 
 
 def called(linked):
-    function = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_int64, ctypes.c_int64)(linked.address)
+    function = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_int64, ctypes.c_int64)(linked.address_of("entry"))
     return [function(*case) for case in CASES]
 
 
 def test_linked_code_equals_code_linked_by_llvm():
-    ours = elf_linker.link(code(), "entry", OUTSIDE)
+    ours = elf_linker.link(code(), OUTSIDE)
     assert ours is not None
     assert called(ours) == called(llvm_linker.link(code(), "entry", OUTSIDE)) == [7, 17, 15, 109, 4, 1, -1]
 
 
 def test_code_cannot_be_written_to():
-    linked = elf_linker.link(code(), "entry", OUTSIDE)
-    start = linked.address // elf_linker.mmap.PAGESIZE * elf_linker.mmap.PAGESIZE
+    linked = elf_linker.link(code(), OUTSIDE)
+    start = linked.address_of("entry") // elf_linker.mmap.PAGESIZE * elf_linker.mmap.PAGESIZE
     with open("/proc/self/maps") as maps:
         line = next(
             line
@@ -88,12 +88,11 @@ def test_code_cannot_be_written_to():
 
 
 def test_missing_symbols_are_left_to_llvm():
-    assert elf_linker.link(code(), "missing", OUTSIDE) is None
-    assert elf_linker.link(code().replace(b"labs\0", b"lbas\0"), "entry", OUTSIDE) is None
+    assert "missing" not in elf_linker.link(code(), OUTSIDE).functions
+    assert elf_linker.link(code().replace(b"labs\0", b"lbas\0"), OUTSIDE) is None
     assert (
         elf_linker.link(
             object_code("@counter = global i64 0\n" + TEXT.replace("@numbers, i64 0", "@counter, i64 0"), host()),
-            "entry",
             OUTSIDE,
         )
         is None
@@ -103,7 +102,7 @@ def test_missing_symbols_are_left_to_llvm():
 def test_a_file_that_is_cut_short_is_not_linked():
     whole = code()
     for length in range(0, len(whole), 7):
-        assert elf_linker.link(whole[:length], "entry", OUTSIDE) is None
+        assert elf_linker.link(whole[:length], OUTSIDE) is None
 
 
 def test_kinds_of_relocation_it_does_not_know_are_left_to_llvm():
@@ -112,6 +111,6 @@ def test_kinds_of_relocation_it_does_not_know_are_left_to_llvm():
     at = next(section[4] for section in sections if section[1] == elf_linker.RELOCATIONS)
     offset, info, addend = elf_linker.RELOCATION.unpack_from(content, at)
     elf_linker.RELOCATION.pack_into(content, at, offset, info & ~0xFFFFFFFF | 4, addend)
-    assert elf_linker.link(bytes(content), "entry", OUTSIDE) is None
+    assert elf_linker.link(bytes(content), OUTSIDE) is None
     elf_linker.RELOCATION.pack_into(content, at, 1 << 40, info, addend)
-    assert elf_linker.link(bytes(content), "entry", OUTSIDE) is None, "beyond its section"
+    assert elf_linker.link(bytes(content), OUTSIDE) is None, "beyond its section"

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch.fx import GraphModule
 
+from .. import events
 from ..codegen.driver.generate_driver import write_driver
 from ..codegen.llvm.compile_to_machine_code import OBJECT_CODE, toolchain_key
 from ..codegen.llvm.functions.memory_compare import memory_comparer
@@ -52,10 +53,16 @@ def compile_graph(
     lowered = lower(gm, example_inputs, gradients, live_scalar_types)
     written = written_inputs(lowered)
     reaches = reaches_of(lowered.graph, example_inputs) if written else {}
+    made = [lowered.traced, lowered.graph]
     if lowered.gradients is not None and (lowered.gradients.flows or lowered.gradients.input_aliases):
-        return Recipe(differentiable(lowered, lowered.gradients), False, written, reaches)
-    is_training_step = any(node.target is torch.autograd.grad for node in gm.graph.nodes)
-    return Recipe(parts_of(lowered, is_training_step), lowered.gradients is not None, written, reaches)
+        recipe = Recipe(differentiable(lowered, lowered.gradients, made), False, written, reaches)
+    else:
+        is_training_step = any(node.target is torch.autograd.grad for node in gm.graph.nodes)
+        recipe = Recipe(parts_of(lowered, is_training_step, made), lowered.gradients is not None, written, reaches)
+    if not (events.is_watched("lower") or events.is_watched("loops") or events.is_asked_for("plan")):
+        for graph in made:
+            graph.break_reference_cycles()
+    return recipe
 
 
 def written_inputs(lowered: Lowered) -> tuple[int, ...]:
@@ -79,29 +86,36 @@ def reaches_of(graph: Graph, example_inputs: Sequence[Any]) -> dict[int, int]:
     return found
 
 
-def parts_of(lowered: Lowered, is_training_step: bool = False) -> Plain | Frozen:
+def parts_of(lowered: Lowered, is_training_step: bool, made: list[Graph]) -> Plain | Frozen:
+    """All graphs on the way are added to `made`."""
     graph, constants = choose_calls(lowered.graph), lowered.constants
+    made.append(graph)
     if is_training_step:
         graph = rematerialize(graph, len(constants), current().memory_budget)
+        made.append(graph)
     # A changed weight is detected by reading it, which on a GPU would mean to wait for it.
     is_here = all(value.type.device.type == "cpu" for value in graph.inputs)
     parts = fold_constants(graph) if is_here else None
     if parts is None:
-        return Plain(compiled(graph, constants, is_training_step=is_training_step))
+        return Plain(compiled(graph, constants, made, is_training_step=is_training_step))
     prologue, main = parts
+    made += parts
     once = write_driver(plan_of_calls(prologue), [], constants)
     read = {value for node in prologue.nodes for value in node.operands}
     state = tuple(k for k, value in enumerate(prologue.inputs) if value in read and value.is_state)
-    made = range(len(prologue.inputs), len(main.inputs))
-    return Frozen(compiled(main, constants, made, is_training_step), once, state)
+    bound = range(len(prologue.inputs), len(main.inputs))
+    return Frozen(compiled(main, constants, made, bound, is_training_step), once, state)
 
 
-def differentiable(lowered: Lowered, gradients: Gradients) -> Halved | Divided:
-    """Compiles forward and backward."""
+def differentiable(lowered: Lowered, gradients: Gradients, made: list[Graph]) -> Halved | Divided:
+    """Compiles forward and backward. All graphs on the way are added to `made`."""
     graph, values = choose_calls(lowered.graph), list(lowered.constants.values())
+    made.append(graph)
     if gradients.pieces:
         graphs, pieces, outputs = divided(graph, gradients, len(values))
-        forward, *backwards = drivers_of([make_plan(part, frees_arena=True) for part in graphs], values)
+        plans = [make_plan(part, frees_arena=True) for part in graphs]
+        made += [*graphs, *(plan.graph for plan in plans)]
+        forward, *backwards = drivers_of(plans, values)
         return Divided(forward, tuple(backwards), pieces, outputs)
     halves, layout = halved(graph, gradients, len(values))
     plans = [make_plan(halves.forward, frees_arena=True)]
@@ -111,6 +125,7 @@ def differentiable(lowered: Lowered, gradients: Gradients) -> Halved | Divided:
     plans.append(make_plan(halves.backward, frees_arena=True, donated=list(donated)))
     places = {value: k for k, value in enumerate(plans[1].graph.inputs)}
     used = sorted(donated[places[below]] for below in plans[1].in_place.values() if below in places)
+    made += [halves.forward, halves.backward, *(plan.graph for plan in plans)]
     return Halved(*drivers_of(plans, values), replace(layout, overwritten=tuple(used)))
 
 
@@ -134,9 +149,14 @@ def drivers_of(plans: Sequence[Plan], constants: Sequence[torch.Tensor]) -> list
 
 
 def compiled(
-    graph: Graph, constants: Mapping[int, torch.Tensor], bound: Sequence[int] = (), is_training_step: bool = False
+    graph: Graph,
+    constants: Mapping[int, torch.Tensor],
+    made: list[Graph],
+    bound: Sequence[int] = (),
+    is_training_step: bool = False,
 ) -> UnboundDriver:
     plan = make_plan(graph, is_training_step=is_training_step)
+    made.append(plan.graph)
     return write_driver(plan, kernels_for(launches_of(plan), own_calls_of(plan)), constants, bound=bound)
 
 

@@ -179,6 +179,12 @@ class Graph:
                 found.setdefault(value, []).append(node)
         return found
 
+    def break_reference_cycles(self) -> None:
+        """For a graph that is not needed any more. Nodes and their values refer to each other, so they would wait for
+        the garbage collector, which would traverse all of them after compilation."""
+        for node in self.nodes:
+            node.results = ()
+
     def fresh_name(self, name: str) -> str:
         """The name if it is free, otherwise with the first numeric suffix that makes it unique."""
         number, made = self.names.get(name, 0), name

@@ -65,7 +65,8 @@ def lower(
     for step in PASSES:
         before, graph = graph, step(graph)
         announce(step.__name__, graph, before)
-        break_reference_cycles(before, (graph, traced.graph))
+        if before is not graph and before is not traced.graph and not events.is_watched("lower"):
+            before.break_reference_cycles()
     first = None if traced.gradients is None else traced.gradients.outputs
     before, graph = graph, unalias_outputs(graph, traced.graph, len(traced.constants), first)
     announce("unalias_outputs", graph, before)  # it keeps the old graph's nodes
@@ -73,11 +74,3 @@ def lower(
         raise InternalError("unalias_outputs", why)
     constants = dict(enumerate(traced.constants, len(graph.inputs) - len(traced.constants)))
     return Lowered(graph, constants, traced.gradients, traced.graph)
-
-
-def break_reference_cycles(graph: Graph, needed: Sequence[Graph]) -> None:
-    """Breaks the reference cycles of a graph that a pass has replaced. Nodes and their values refer to each other, so
-    they would wait for the garbage collector, which would traverse all of them after compilation."""
-    if not events.is_watched("lower") and all(graph is not other for other in needed):
-        for node in graph.nodes:
-            node.results = ()

@@ -284,15 +284,19 @@ def maximum(x: Scalar, y: Scalar | float) -> Scalar:
 def walk(*roots: Scalar) -> Iterator[Scalar]:
     """Every expression reachable from the roots, once, operands before users."""
     seen: set[int] = set()
-    stack = [(root, False) for root in reversed(roots)]
+    stack: list[Scalar | None] = list(roots[::-1])
     while stack:
-        x, is_ready = stack.pop()
-        if is_ready:
-            yield x
-        elif id(x) not in seen:
+        x = stack.pop()
+        if x is None:  # the one below is ready
+            x = stack.pop()
+        elif id(x) in seen:
+            continue
+        else:
             seen.add(id(x))
-            stack.append((x, True))
-            stack.extend((arg, False) for arg in reversed(x.args) if id(arg) not in seen)
+            if x.args:
+                stack += (x, None, *x.args[::-1])
+                continue
+        yield x  # type: ignore[misc]
 
 
 def text(root: Scalar, names: Mapping[Scalar, str] | None = None) -> str:

@@ -128,13 +128,17 @@ def steps_of(graph: Graph, classes: Classes, fusion: Fusion, donated: Sequence[i
 
     def show(value: Value) -> None:
         """Emits the view of a value that a step outside loops reads. Views are emitted at their first reader."""
-        node = value.node
-        if node is None or node.op is not VIEW or value in shown or value in fusion.unit_of:
-            return
-        show(node.args[0])
-        shown.add(value)
-        assert is_memory_view(value), node
-        steps.append(MakeView(value, node.args[0], value.type, view_offset(node.args[1], node.args[0].type)))
+        chain: list[Value] = []
+        while (node := value.node) is not None and node.op is VIEW and value not in shown:
+            if value in fusion.unit_of:
+                break
+            chain.append(value)
+            value = node.args[0]
+        for value in reversed(chain):
+            assert is_memory_view(value), value.node
+            source, maps = value.node.args  # type: ignore[union-attr]
+            shown.add(value)
+            steps.append(MakeView(value, source, value.type, view_offset(maps, source.type)))
 
     kept = (*graph.outputs, *(write.value for write in graph.writes))
     for unit in order_products(in_order(fusion.units), fusion, kept, {graph.inputs[k] for k in donated}):

@@ -4,7 +4,8 @@
     add.launch(add.table(x.data_ptr(), y.data_ptr(), z.data_ptr()))
 
 LLVM's optimizer is not run. Its work (vectorization, code motion, common subexpressions) is already in the printed
-text, and the code generator alone takes a few milliseconds a kernel.
+text, and the code generator alone takes a few milliseconds a kernel. Kernels that differ only in sizes are compiled
+together, once (`shared_machine_code`).
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from __future__ import annotations
 import contextvars
 import functools
 import os
+import re
 import threading
 import time
 import weakref
@@ -35,9 +37,12 @@ from ...schedule.loops.loop_ir import Kernel
 from ..loops.kernel_listing import listing
 from .functions import openmp_parallel_for
 from .print_kernel_module import PARALLEL, SYMBOL, print_module
+from .shared_machine_code import Form, form_of, shared_module
 from .target_cpu import Host, host, initialize
 
 INTERRUPTS = (KeyboardInterrupt, SystemExit)
+DIGITS = re.compile(r"\d+")
+Job = tuple[str, Kernel, Future[NativeKernel]]
 
 LEVEL = 2
 """Of the code generator. Levels 1 to 3 cost the same within a tenth; 0 does not keep values in registers."""
@@ -60,7 +65,7 @@ def compile_kernels(
             texts[kernel.identity] = "\n".join(listing(kernel))
     keys = [texts[kernel.identity] for kernel in kernels]
     futures: list[Future[NativeKernel]] = []
-    mine: list[tuple[str, Kernel, Future[NativeKernel]]] = []
+    mine: list[Job] = []
     try:
         for key, kernel in zip(keys, kernels, strict=True):
             with _lock:
@@ -74,7 +79,10 @@ def compile_kernels(
                         mine.append((key, kernel, future))
                         _underway[key] = future
             futures.append(future)
-        jobs = deque([*others, *(functools.partial(_complete, *job) for job in mine)])
+        alike: dict[str, list[Job]] = {}
+        for job in mine:
+            alike.setdefault(DIGITS.sub("#", job[0]), []).append(job)
+        jobs = deque([*others, *(functools.partial(_complete, same) for same in alike.values())])
 
         def work() -> None:
             while True:
@@ -118,30 +126,60 @@ def made_by(future: Future[NativeKernel], kernel: Kernel) -> NativeKernel:
     return native(kernel, host())
 
 
-def _complete(key: str, kernel: Kernel, future: Future[NativeKernel]) -> None:
-    if not future.set_running_or_notify_cancel():
-        return
+def _complete(given: list[Job]) -> None:
+    """Compiles kernels that may differ only in sizes."""
+    jobs = [job for job in given if job[2].set_running_or_notify_cancel()]
     try:
-        made = _known[key] = native(kernel, host())
-        future.set_result(made)
+        for (key, _, future), made in zip(jobs, natives([kernel for _, kernel, _ in jobs], host()), strict=True):
+            _known[key] = made
+            future.set_result(made)
     except BaseException as error:
-        if not future.done():
-            future.set_exception(error)
+        for _, _, future in jobs:
+            if not future.done():
+                future.set_exception(error)
         if isinstance(error, INTERRUPTS):
             raise
     finally:
-        _underway.pop(key, None)
+        for key, _, _ in jobs:
+            _underway.pop(key, None)
 
 
 def native(kernel: Kernel, target: Host) -> NativeKernel:
     """Always compiles, for a machine whose code this one can run."""
+    return natives([kernel], target)[0]
+
+
+def natives(kernels: Sequence[Kernel], target: Host) -> list[NativeKernel]:
+    """In the order given. Those whose text differs only in numbers share their machine code."""
     start = time.perf_counter()
-    text, cycles = print_module(kernel, target)
-    code = object_code(text, target)
-    made = bind(kernel.name, code, SYMBOL, symbols(), len(kernel.dtypes), cycles)
-    if events.is_watched("kernels"):
-        events.emit("kernels", name=kernel.name, text=text, seconds=time.perf_counter() - start)
-    return made
+    printed = [print_module(kernel, target) for kernel in kernels]
+    found = []
+    for kernel, (text, cycles), compiled in zip(
+        kernels, printed, _codes([text for text, _ in printed], target), strict=True
+    ):
+        found.append(bind(kernel.name, *compiled, symbols(), len(kernel.dtypes), cycles))
+        if events.is_watched("kernels"):
+            seconds = (time.perf_counter() - start) / len(kernels)
+            events.emit("kernels", name=kernel.name, text=text, seconds=seconds)
+    return found
+
+
+def _codes(texts: Sequence[str], target: Host) -> list[tuple[bytes, str]]:
+    """For each module an object file and its function's name there."""
+    if len(texts) == 1:
+        return [(object_code(texts[0], target), SYMBOL)]
+    same: dict[tuple[str, ...], list[tuple[int, Form]]] = {}
+    for number, text in enumerate(texts):
+        form = form_of(text, SYMBOL)
+        if form is not None:
+            same.setdefault(form.shape, []).append((number, form))
+    found: dict[int, tuple[bytes, str]] = {}
+    for members in same.values():
+        shared = shared_module([form for _, form in members], SYMBOL) if len(members) > 1 else None
+        if shared is not None:
+            code = object_code(shared, target)
+            found |= {number: (code, f"{SYMBOL}{k}") for k, (number, _) in enumerate(members)}
+    return [found.get(k) or (object_code(text, target), SYMBOL) for k, text in enumerate(texts)]
 
 
 def object_code(text: str, target: Host) -> bytes:

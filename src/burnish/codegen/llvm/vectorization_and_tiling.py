@@ -10,6 +10,7 @@ An item is what one iteration of the parallel loop computes. A small cost model,
 
 from __future__ import annotations
 
+import functools
 import math
 from dataclasses import dataclass, replace
 from typing import Literal
@@ -273,8 +274,8 @@ def cycles_of(box: Box, lane: int | None, host: Host, may_transpose: bool = True
     elements, rows = math.prod(box.extents), math.prod(box.extents[: box.rows])
 
     def turn_of(stage: Stage) -> float:
-        turn = 1.0 + sum(COST.get(x.op, 1) for x in common_path(*expressions((stage,)))) + 2 * len(stage.reductions)
-        for a in accesses((stage,)):
+        turn, steps = _work_of(stage)
+        for a in steps:
             is_transposed = across is not None and is_across(a, lane, across)
             turn += 6 if is_transposed else _access_cycles(a, lane, width, host)
         return turn
@@ -290,6 +291,13 @@ def cycles_of(box: Box, lane: int | None, host: Host, may_transpose: bool = True
             total += rows * len(stage.reductions) * 6 * math.log2(width)
             total += rows * 10
     return total
+
+
+@functools.lru_cache(maxsize=256)  # asked for each variable that may be in lanes
+def _work_of(stage: Stage) -> tuple[float, tuple[Access, ...]]:
+    """The cycles of a stage's operations, and its accesses."""
+    operations = sum(COST.get(x.op, 1) for x in common_path(*expressions((stage,))))
+    return 1.0 + operations + 2 * len(stage.reductions), tuple(accesses((stage,)))
 
 
 def _access_cycles(access: Access, lane: int | None, width: int, host: Host) -> float:

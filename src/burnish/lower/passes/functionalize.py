@@ -118,11 +118,12 @@ class Functionalizer:
                 if root.is_reordered and returned[id(root)] > 1:
                     self.make_once(root)
         self.new.outputs = [self.output(value) for value in self.old.outputs]
-        for place in self.places.values():
-            if place.root.input is not None and place.root.is_written and not place.maps:
-                write = Write(place.root.input, place.root.current, not place.root.is_announced)
-                if write not in self.new.writes:
-                    self.new.writes.append(write)
+        written = {
+            (place.root.input, place.root.current, not place.root.is_announced): None
+            for place in self.places.values()
+            if place.root.input is not None and place.root.is_written and not place.maps
+        }
+        self.new.writes = [Write(*write) for write in written]
         return self.new
 
     def keep(self, node: Node) -> None:

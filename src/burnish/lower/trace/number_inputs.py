@@ -20,6 +20,7 @@ from ...ir.untraceable_graph import NumberLost, Untraceable
 from ...ops.elementwise.live_scalar_nodes import NUMBER, name_of
 from ...ops.operator_record import lookup
 from ...tensors.tensor_types import NumberType
+from .trace_tensor import TraceTensor
 
 APART = 1e-7
 """Relative distance of stand-ins from their numbers: small, so that C++ makes the same decisions."""
@@ -65,9 +66,12 @@ class Numbers:
     def any_in(self, tree: Any) -> bool:
         if not self.known:
             return False
-        if isinstance(tree, (tuple, list)):
-            return any(map(self.any_in, tree))
-        return any(map(self.any_in, tree.values())) if isinstance(tree, dict) else self.is_known(tree)
+        if isinstance(tree, dict):
+            tree = tuple(tree.values())
+        if not isinstance(tree, (tuple, list)):
+            return self.is_known(tree)
+        # The steps of optimizers take lists of all their tensors.
+        return any(type(part) is not TraceTensor and self.any_in(part) for part in tree)
 
     def unwrapped(self, x: Any) -> Any:
         return x if not self.known else self.known[x] if self.is_known(x) else x

@@ -36,7 +36,9 @@ def trace(
     constants, except those of the types in `live_scalar_types`: they may differ in the next call."""
     traced = trace_once(gm, example_inputs, gradients, live_scalar_types, 0)
     if traced.has_numbers:
-        check_numbers(traced, trace_once(gm, example_inputs, gradients, live_scalar_types, 1))
+        second = trace_once(gm, example_inputs, gradients, live_scalar_types, 1)
+        check_numbers(traced, second)
+        second.graph.break_reference_cycles()
     return traced
 
 

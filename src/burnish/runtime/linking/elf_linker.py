@@ -1,7 +1,7 @@
 """ELF linker for x86-64 Linux: load object code into memory and apply its relocations.
 
-    linked = link(object_code, "kernel", {"torch_parallel_for": 0x7f…})
-    linked.address                             the function's address, valid while `linked` is alive
+    linked = link(object_code, {"torch_parallel_for": 0x7f…})
+    linked.address_of("kernel")                valid while `linked` is alive
 
 Object files from the code generator need few relocations: 64-bit addresses of their own constants and functions, and
 of the external functions they call. Applying them takes some tens of microseconds; loading a linker library takes
@@ -32,6 +32,8 @@ WRITTEN, LOADED, THREADS = 1, 2, 0x400
 ABSOLUTE_64, RELATIVE_32, RELATIVE_64 = 1, 2, 24
 """Kinds of relocation: a symbol's address; its distance from here, in 32 or 64 bits."""
 
+VISIBLE_FUNCTION = 0x12
+
 OUTSIDE = 0
 """The section of a symbol that is not defined in this file."""
 
@@ -41,18 +43,21 @@ LARGEST_ALIGNMENT = mmap.PAGESIZE
 class Linked:
     """Code in memory of its own, which is read-only from now on."""
 
-    __slots__ = ("_view", "address")
+    __slots__ = ("__weakref__", "_view", "functions")
 
-    def __init__(self, address: int, view: Any):
-        self.address = address
+    def __init__(self, functions: dict[str, int], view: Any):
+        self.functions = functions
         self._view = view  # keeps the memory alive
 
+    def address_of(self, function: str) -> int:
+        return self.functions[function]
 
-def link(object_code: bytes, function: str, symbols: Mapping[str, int]) -> Linked | None:
+
+def link(object_code: bytes, symbols: Mapping[str, int]) -> Linked | None:
     if not is_supported():
         return None
     try:
-        return _link(object_code, function, symbols)
+        return _link(object_code, symbols)
     except (Unknown, struct.error, IndexError, ValueError, OSError):
         return None
 
@@ -66,7 +71,7 @@ def is_supported() -> bool:
     return sys.platform == "linux" and os.uname().machine == "x86_64" and ctypes.sizeof(ctypes.c_void_p) == 8
 
 
-def _link(code: bytes, function: str, symbols: Mapping[str, int]) -> Linked:
+def _link(code: bytes, symbols: Mapping[str, int]) -> Linked:
     sections = _sections(code)
     places, size = _places(sections)
     memory = mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS, prot=mmap.PROT_READ | mmap.PROT_WRITE)
@@ -86,11 +91,11 @@ def _link(code: bytes, function: str, symbols: Mapping[str, int]) -> Linked:
         for at, info, addend in RELOCATION.iter_unpack(code[offset : offset + length]):
             value = table.address(info >> 32) + addend
             _put_in(memory, places[of] + at, end, info & 0xFFFFFFFF, value, base)
-    entry = table.find(function)
+    functions = table.functions()
     protect = _protect()
     if protect is None or protect(base, size, mmap.PROT_READ | mmap.PROT_EXEC) != 0:
         raise Unknown
-    return Linked(entry, view)
+    return Linked(functions, view)
 
 
 class Symbols:
@@ -119,11 +124,13 @@ class Symbols:
             raise Unknown
         return self.places[section] + value
 
-    def find(self, name: str) -> int:
-        for k, symbol in enumerate(self.symbols):
-            if symbol[3] in self.places and self.name(k) == name:
-                return self.address(k)
-        raise Unknown
+    def functions(self) -> dict[str, int]:
+        """The functions that are visible outside."""
+        return {
+            self.name(k): self.address(k)
+            for k, (_, info, _, section, _, _) in enumerate(self.symbols)
+            if section in self.places and info == VISIBLE_FUNCTION
+        }
 
 
 def _sections(code: bytes) -> list[tuple[int, ...]]:

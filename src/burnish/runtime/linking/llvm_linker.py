@@ -1,7 +1,7 @@
 """LLVM's JIT linker, for object files that `elf_linker` does not support: other processors, other systems.
 
     found = link(object_code, "kernel", {"torch_parallel_for": 0x7f…})
-    found.address
+    found.address_of("kernel")
 
 LLVM leaks some ten kilobytes for every link, even after the code is freed.
 """
@@ -22,11 +22,13 @@ from ...concurrency.compute_once import once
 
 
 class Linked:
-    __slots__ = ("_tracker", "address")
+    __slots__ = ("_tracker",)
 
-    def __init__(self, tracker: Any, function: str):
-        self.address: int = tracker[function]
+    def __init__(self, tracker: Any):
         self._tracker = tracker  # keeps the machine code in memory
+
+    def address_of(self, function: str) -> int:
+        return self._tracker[function]
 
 
 def link(object_code: bytes, function: str, symbols: Mapping[str, int]) -> Linked:
@@ -35,7 +37,7 @@ def link(object_code: bytes, function: str, symbols: Mapping[str, int]) -> Linke
         library.import_symbol(name, address)
     fork_between_calls()
     with _lock:
-        return Linked(library.link(_linker(), f"burnish{next(_numbers)}"), function)
+        return Linked(library.link(_linker(), f"burnish{next(_numbers)}"))
 
 
 _lock = fork_safe_locks.lock()

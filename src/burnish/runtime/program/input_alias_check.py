@@ -28,7 +28,8 @@ class AliasCheckedProgram:
         self.program, self.eager = program, eager
         self.positions = [k for k, reach in reaches.items() if reach]
         self.reaches = [reaches[k] for k in self.positions]
-        self.written = [k in set(written) for k in self.positions]
+        is_written = set(written)
+        self.written = [k in is_written for k in self.positions]
         self.symbolic = [self.positions.index(k) for k in symbolic_inputs if k in self.positions]
         reads = "".join(
             [

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import ctypes
 import functools
+import weakref
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -31,7 +32,7 @@ class NativeFunction:
     __slots__ = ("__weakref__", "_linked", "address", "object_code", "symbol")
 
     def __init__(self, linked: Any, object_code: bytes, symbol: str):
-        self.address, self.object_code, self.symbol = linked.address, object_code, symbol
+        self.address, self.object_code, self.symbol = linked.address_of(symbol), object_code, symbol
         self._linked = linked  # keeps the machine code in memory
 
 
@@ -146,12 +147,17 @@ def load(object_code: bytes, function: str, symbols: Mapping[str, int]) -> Nativ
         if found is not None:
             _recent.move_to_end(key)
             return found
-    linked: Any = elf_linker.link(object_code, function, symbols)
+    with _lock:
+        linked: Any = _linked.get(key[1:])
     if linked is None:
+        linked = elf_linker.link(object_code, symbols)
+    if linked is None or function not in linked.functions:
         from ..linking import llvm_linker
 
         linked = llvm_linker.link(object_code, function, symbols)
     with _lock:
+        if isinstance(linked, elf_linker.Linked):
+            _linked[key[1:]] = linked
         found = _recent.setdefault(key, NativeFunction(linked, object_code, function))  # another thread was first
         if len(_recent) > MOST_RECENT:
             _recent.popitem(last=False)
@@ -167,3 +173,5 @@ def bind(
 MOST_RECENT = 256
 _lock = fork_safe_locks.lock()
 _recent: OrderedDict[tuple, NativeFunction] = OrderedDict()
+_linked: weakref.WeakValueDictionary[tuple, elf_linker.Linked] = weakref.WeakValueDictionary()
+"""Object files in memory: several functions may be in one."""

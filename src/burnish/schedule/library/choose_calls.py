@@ -130,6 +130,7 @@ class Chooser(Rewriter):
 
     def run(self) -> Graph:
         made = super().run()
+        del self.layouts  # it refers to this object, which would keep both graphs until the garbage collector runs
         self.tell_progress("all of it")
         return made
 

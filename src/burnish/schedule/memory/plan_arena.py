@@ -123,13 +123,14 @@ def largest_first(spans: Sequence[Span]) -> list[int]:
 
 def lowest(span: Span, done: Sequence[tuple[Span, int]]) -> int:
     """The first gap that is large enough among the placed spans with an overlapping live range."""
-    at = 0
+    first, last, size, at = span.first, span.last, span.size, 0
     for begin, end in sorted(
-        (begin, begin + other.size) for other, begin in done if other.first <= span.last and span.first <= other.last
+        [(begin, begin + other.size) for other, begin in done if other.first <= last and first <= other.last]
     ):
-        if begin - at >= span.size:
+        if begin - at >= size:
             break
-        at = max(at, end)
+        if end > at:
+            at = end
     return at
 
 

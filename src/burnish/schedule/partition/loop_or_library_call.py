@@ -113,15 +113,15 @@ def lies_in_memory(value: Value, classes: Classes) -> bool:
 def why_not_loop(node: Node, most: int | None = MOST) -> str | None:
     """None for views too: their readers decide whether one is stored, by a loop. At most `most` parts may be
     concatenated."""
-    values = [value for value in (*node.operands, *node.results) if value is None or not is_passed(value)]
-    devices = {value and value.type.device for value in values}
+    types = [value and value.type for value in (*node.operands, *node.results)]
+    devices = {type and type.device for type in types if not isinstance(type, NumberType)}
     device = devices.pop() if len(devices) == 1 else None
     if device is None:
         return "it is on several devices, or on none"
     target = target_of(device)
     if target is None:
         return f"no target makes kernels for {device}"
-    if any(0 in value.shape for value in (*node.operands, *node.results) if value is not None):
+    if any([type is not None and 0 in type.shape for type in types]):
         return "it has no elements"
     if node.op is VIEW:
         return None if NAMES.get(node.results[0].dtype, "c")[0] != "c" else "complex numbers"  # type: ignore[union-attr]
@@ -147,11 +147,6 @@ def why_not_allowed(node: Node) -> str | None:
     they have other strides than in eager."""
     has_kernel = node.op.target is not None and all(v.node is None or v.node.op is not ASSEMBLED for v in node.operands)
     return "there is no fuel for a loop" if has_kernel and not fuel.allows("classify_nodes", node, "a loop") else None
-
-
-def is_passed(value: Value) -> bool:
-    """Numbers are passed to kernels by value, so they have no device."""
-    return isinstance(value.type, NumberType)
 
 
 def why_not_joined(node: Node, most: int | None) -> str | None:
