@@ -18,11 +18,7 @@ from .. import breaks
 from ..guards import set_layouts
 from ..guards.bypass_subclass_methods import elements_of, items_of, length_of
 from ..guards.iterator_contents import VIEWS, container_of
-from ..interpreter.reads_past_overrides import PLAIN_TABLES
-from ..numbers import constant_arrays, numpy_tables
-from .interpreted_or_native import find_on_type
-from .object_lifetimes import Origin, has_lifetime, is_missed, with_lifetimes
-from .value_or_identity import (
+from ..guards.value_or_identity import (
     DICTS,
     GUARDED_KINDS,
     LISTS,
@@ -31,6 +27,10 @@ from .value_or_identity import (
     has_fixed_meaning,
     is_compared_by_value,
 )
+from ..interpreter.reads_past_overrides import PLAIN_TABLES
+from ..numbers import constant_arrays, numpy_tables
+from .interpreted_or_native import find_on_type
+from .object_lifetimes import Origin, has_lifetime, is_missed, with_lifetimes
 
 if TYPE_CHECKING:
     from .heap import Heap

@@ -9,7 +9,6 @@ The plain machine executes a break's instruction in both cases. Its result deter
 from __future__ import annotations
 
 import functools
-import weakref
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
@@ -37,12 +36,12 @@ from ..interpreter.frames import UNBOUND, Frame
 from ..interpreter.frames_to_slots import SlotLayout, take_apart
 from ..interpreter.instruction_loop import Machine
 from ..interpreter.tracebacks import TrailOfKinds
-from ..python.calls.inner_whole_graphs import InnerWholeGraphs
 from ..segments.break_transitions import apply_transition, sees_further_calls
 from ..symbolic_sizes.dynamic_dimensions import SymbolPlace
 from . import recompile_decisions, trace_segment
 from .program_options import Options
 from .recompile_decisions import give_up
+from .trace_capabilities import TraceCapabilities
 from .trace_segment import trace_from
 
 MISS = object()
@@ -68,15 +67,7 @@ class Program:
         self.specialized_sizes: dict[int, Counter[SymbolPlace]] = {}  # by how many traces
         self.tried_again = 0  # how many traces have specialized a size that one before has
         self.changing: dict[tuple, Any] = {}  # by path, numbers that differed between two runs: before, and now
-        self.keeps_assertions = True
-        self.keeps_functions = True
-        self.assigns_data = True
-        self.keeps_classes = True
-        self.called_as_is: frozenset[Any] = frozenset()  # see cached_answers
-        self.inner_whole_graphs = InnerWholeGraphs()
-        self.enters_modes = True  # see function_modes
-        self.results_changed = 0  # how often Python in a graph returned other tensors
-        self.native_rules: weakref.WeakKeyDictionary[type, str] = weakref.WeakKeyDictionary()  # see subclasses
+        self.capabilities = TraceCapabilities()
         self.ran_compiled = False  # whether the last call ran a graph
         self.first_call: Arguments | None = None  # one that ran as plain Python, because of a stance
         self.others: dict[Any, Program] = {}  # by backend: see ``with_backend``
@@ -253,7 +244,7 @@ class Program:
         if drawn is not None:
             torch.set_rng_state(drawn)
         if type(error) is ResultsChanged:
-            self.results_changed += 1
+            self.capabilities.results_changed += 1
             continuation.drop(segment)
         return type(error), f"{type(error).__name__}: {error}"
 

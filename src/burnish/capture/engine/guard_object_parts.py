@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Any
 from ..guards.object_sources import Source
 from ..guards.set_layouts import remembered
 from ..guards.value_bases import base_of_value, has_value, value_of
+from ..guards.value_or_identity import METHOD_WRAPPER
 from ..interpreter.reads_past_overrides import dict_of
 from . import object_lifetimes
 from .container_changes import hashes_in_python
 from .interpreted_or_native import is_trusted_namespace, is_trusted_type, is_user_type
-from .value_or_identity import METHOD_WRAPPER
 
 if TYPE_CHECKING:
     from .heap import Heap

@@ -18,6 +18,18 @@ from ..guards.changing_numbers import CHANGING_NAMES, NUMBERS, leads_to
 from ..guards.guards import Guard
 from ..guards.object_sources import Source, Sources
 from ..guards.tensor_metadata import TENSOR_TYPES, facts_of, global_state, is_tensor, tensor_facts
+from ..guards.value_or_identity import (
+    ATOMS,
+    FIXED_WITH_STATE,
+    PLAIN_KINDS,
+    SINGLETON_IDS,
+    has_fixed_meaning,
+    is_compared_by_value,
+    is_made_by_call,
+    is_named_tuple,
+    is_plain_kind,
+    is_setting,
+)
 from ..interpreter.frames import MISSING, NULL, UNBOUND, Generator
 from ..interpreter.generator_delegation import runs_code_when_closed
 from ..interpreter.reads_past_overrides import PLAIN_TABLES, dict_of
@@ -35,18 +47,6 @@ from .object_lifetimes import (
     has_observable_finalization,
     members_source,
     runs_code_at_the_end,
-)
-from .value_or_identity import (
-    ATOMS,
-    FIXED_WITH_STATE,
-    PLAIN_KINDS,
-    SINGLETON_IDS,
-    has_fixed_meaning,
-    is_compared_by_value,
-    is_made_by_call,
-    is_named_tuple,
-    is_plain_kind,
-    is_setting,
 )
 
 MOST_REMEMBERED = 64

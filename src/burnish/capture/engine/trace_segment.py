@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import collections
+import dataclasses
 import inspect
 import sys
 import time
@@ -47,7 +48,6 @@ from ..symbolic_sizes.dynamic_dimensions import (
 )
 from ..symbolic_sizes.user_names_of_sources import requests_for
 from .break_signals import BreakAfterOperation, Stop, Unrebuildable
-from .crash_repro import write_failure
 from .object_lifetimes import are_held
 from .recompile_decisions import explain_miss, give_up
 from .tracer import Tracer
@@ -57,8 +57,6 @@ if TYPE_CHECKING:
 
 MOST_WAITING = 1024
 """The most calls that run as plain Python before a place is traced again that other threads change."""
-MOST_CHANGES = 3
-"""How often Python in a graph may return other tensors than before; from then on it breaks the graph."""
 
 
 def trace_from(
@@ -129,16 +127,8 @@ def trace_on(
         program.changing |= program.first_call.changed_numbers(Arguments(slots))
     tracer.changing, tracer.go_on = frozenset(program.changing), machine_after_break
     tracer.earlier_segments = len(continuation.segments)
-    tracer.keeps_assertions = program.keeps_assertions
-    tracer.keeps_functions = program.keeps_functions
-    tracer.assigns_data = program.assigns_data
-    tracer.keeps_classes = program.keeps_classes
-    tracer.called_as_is = program.called_as_is
-    tracer.inner_whole_graphs = program.inner_whole_graphs
-    tracer.enters_modes = program.enters_modes
-    tracer.subclasses.native.update(program.native_rules)
-    tracer.may_run_opaquely = program.results_changed < MOST_CHANGES
-    tracer.numbers_vary_in_nodes = not program.results_changed
+    tracer.capabilities = dataclasses.replace(program.capabilities)
+    tracer.subclasses.native.update(program.capabilities.native_rules)
     tracer.symbolic_sizes = choose_symbolic_sizes(program, tracer, continuation, slots)
     tracer.ends_before = continuation.ends_before
     try:
@@ -169,11 +159,11 @@ def trace_on(
         events.emit("breaks", text=why.render(), break_=why)
         if program.options.fullgraph or marks_of_dynamo.breaks_are_errors():
             raise of_break(tracer, why, signal)
-        inner = program.inner_whole_graphs.outermost(tracer)
+        inner = program.capabilities.inner_whole_graphs.outermost(tracer)
         if inner is not None and getattr(signal, "error", None) is None:
             return break_inside(tracer, why, signal, *inner)
     if function_modes.is_inside_block(tracer):
-        program.enters_modes = False
+        program.capabilities.enters_modes = False
     elif is_lasting:
         if program.options.backend.ahead is None:
             resume()  # a foreign compiler may need much time and memory
@@ -186,7 +176,7 @@ def break_inside(
 ) -> tuple[Machine | None, Any]:
     """A break in a function that was compiled with ``fullgraph=True``, whose frames begin with ``first``. No segment
     ends here: the next trace ends before the call."""
-    tracer.inner_whole_graphs.broken[inner] = why
+    tracer.capabilities.inner_whole_graphs.broken[inner] = why
     if why.kind not in inner_whole_graphs.ALWAYS or first.caller is None or first.generator is not None:
         return machine_after_break(tracer, signal, tracer.frame)
     error = of_break(tracer, why, signal)
@@ -289,12 +279,13 @@ def is_traced_otherwise(program: Program, tracer: Tracer, continuation: Continua
         return True
     if not program.options.fullgraph and tensor_hooks_and_data.may_fail_after_assignment(tracer):
         if tracer.has_assertions:
-            program.keeps_assertions = False
+            program.capabilities.keeps_assertions = False
         else:
-            program.assigns_data = False
+            program.capabilities.assigns_data = False
         return True
     if tracer.has_assertions and not program.options.fullgraph and tracer.recorder.writes_before_assertion():
-        program.keeps_assertions = False  # a graph that has written to its inputs cannot be run again to raise them
+        # A graph that has written to its inputs cannot be run again to raise them.
+        program.capabilities.keeps_assertions = False
         return True
     return False
 
@@ -311,11 +302,11 @@ def finish_trace(
 ) -> None:
     traced = time.perf_counter()
     expected = {SymbolPlace(*at): sizes for at, sizes in growing(tracer).items()}
-    is_partial = any(kind not in program.native_rules for kind in tracer.subclasses.native)
+    is_partial = any(kind not in program.capabilities.native_rules for kind in tracer.subclasses.native)
     if is_partial:
         # Its guards are on what the interpreted part of a rule has read. If they fail already, as after a counter, it
         # is not kept. The next trace leaves the rule to the graph.
-        program.native_rules.update(tracer.subclasses.native)
+        program.capabilities.native_rules.update(tracer.subclasses.native)
         if continuation.layout is not None:
             return
     if is_traced_otherwise(program, tracer, continuation):
@@ -383,15 +374,15 @@ def finish_trace(
 def can_do_without(program: Program, tracer: Tracer) -> bool:
     """Whether the next trace leaves out what may be why this one cannot become a segment."""
     if tracer.cached_answers is not None and tracer.cached_answers.refused:
-        program.called_as_is |= tracer.cached_answers.refused
+        program.capabilities.called_as_is |= tracer.cached_answers.refused
         return True
     if program.options.fullgraph:
         return False
-    if (tracer.recorder.kept or tracer.traced_hooks) and program.keeps_functions:
-        program.keeps_functions = False  # one has left, or changed: the next trace ends before it is made
+    if (tracer.recorder.kept or tracer.traced_hooks) and program.capabilities.keeps_functions:
+        program.capabilities.keeps_functions = False  # one has left, or changed: the next trace ends before it is made
         return True
-    if tracer.has_classes and program.keeps_classes:
-        program.keeps_classes = False  # so it is of a class
+    if tracer.has_classes and program.capabilities.keeps_classes:
+        program.capabilities.keeps_classes = False  # so it is of a class
         return True
     return False
 
@@ -470,6 +461,8 @@ def start_frame(program: Program, tracer: Tracer, continuation: Continuation, sl
 
 
 def of_failure(tracer: Tracer, error: Exception) -> str:
+    from .crash_repro import write_failure
+
     place = write_failure(tracer, error)
     return f"of an error inside Burnish ({type(error).__name__}: {error}), which is ours to mend" + (
         f"; please report it with {place}" if place is not None else ""

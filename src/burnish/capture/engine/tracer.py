@@ -60,6 +60,7 @@ from .heap import Heap
 from .interpreted_or_native import TORCH_PATH
 from .object_lifetimes import let_go_dropped
 from .torch_call_records import Handle
+from .trace_capabilities import TraceCapabilities
 
 # Errors that end a frame without being raised in its caller.
 ENDS = {fr.FOR_ITER: StopIteration, fr.SEND: StopIteration, fr.CLOSE: (StopIteration, GeneratorExit)}
@@ -113,6 +114,7 @@ class Tracer(Machine):
     def __init__(self, frame: Frame, options: Any):
         super().__init__(frame)
         self.options = options
+        self.capabilities = TraceCapabilities()
         self.heap = Heap(self)
         self.origins = self.heap.origins
         self.recorder = Recorder(self)
@@ -121,7 +123,6 @@ class Tracer(Machine):
         self.go_on: Any = None  # how plain Python goes on after a break, as `trace_segment.machine_after_break`
         self.unbacked_sizes = UnbackedSizes(self)
         self.modes: list[Any] = []  # torch function modes that the program has entered: see function_modes
-        self.enters_modes = True
         self.ends_in_level = False  # see forward_dual_levels
         self.rules_at_start = torch._C._get_torch_function_state()
         self.symbolic_sizes: Any = None  # SymbolicSizes, if a size may differ in the next call
@@ -129,8 +130,6 @@ class Tracer(Machine):
         self.settings_at_start: dict[str, Any] | None = None  # torch's, if the program has changed one
         self.size_requests: SizeRequests | None = None  # if the program says anything about sizes
         self.cached_answers: Any = None  # CachedAnswers, once a cached function gets a live number
-        self.called_as_is: frozenset[Any] = frozenset()  # cached functions that get constants
-        self.inner_whole_graphs: Any = None  # the program's: see inner_whole_graphs
         self.chosen: list[Any] = []  # results of min() and max() of tensors: see tensor_extremes
         self.region: Any = None  # a checkpointed call that is being interpreted (checkpointing.Region)
         self.effects: list[Any] = activation_checkpointing.Effects(self)
@@ -143,15 +142,9 @@ class Tracer(Machine):
         self.module_hooks: list[Any] = []  # of modules called in this trace
         self.consumed: list[Any] = []  # iterators that a call has advanced before its error left the function
         self.hooks: dict[int, Any] = {}  # registered in this trace: see tensor_object_state
-        self.assigns_data = True  # `tensor.data = value` is part of the graph
         self.ends_before: int | None = None  # the number of recorded calls at which the segment has to end
         self.hooked_late: int | None = None  # the number at which the next one has to: see tensor_hooks_and_data
         self.traced_hooks: list[Any] = []  # whose bodies are graphs: see traced_gradient_hooks
-        self.keeps_assertions = True  # assertions about tensors become part of the graph
-        self.may_run_opaquely = True  # whether Python may be a node of the graph: see opaque_nodes
-        self.numbers_vary_in_nodes = True  # as arguments of such nodes
-        self.keeps_functions = True  # functions that torch.func has returned stay in the segment: see `vjp`
-        self.keeps_classes = True  # classes made in the trace, until one has left a segment: see class_creation
         self.has_classes = self.has_assertions = self.global_hooks_guarded = False
         trainer_logging.meet()
         self.set_variables: list[Any] = []  # tokens that reset context variables: see context_variables

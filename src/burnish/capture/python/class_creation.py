@@ -94,7 +94,7 @@ def is_hook_by_user(m: Any, hook: Any, owner: type | None) -> bool:
 
 def why_not_make(m: Any, kind: type, bases: tuple) -> str | None:
     """Why a class is made by plain Python; None if it may be made in the trace."""
-    if not m.keeps_classes:
+    if not m.capabilities.keeps_classes:
         return "the class, or an object of it, leaves the graph"
     if m.region is not None:
         return "in a region that may be given up"

@@ -86,7 +86,7 @@ def compile_text(m: Any, args: tuple, kwargs: dict) -> Any:
     args = tuple(map(settled, args))
     if len(args) != 3 or kwargs or not all(type(arg) is str for arg in args):
         return MISSING
-    if not m.keeps_classes:
+    if not m.capabilities.keeps_classes:
         return m.stop(breaks.OPAQUE_CALL, "compile(), whose result leaves the graph")
     flags = inherited_flags(m.frame)
     check_warnings(m, *args, flags)
@@ -110,7 +110,7 @@ def run_text(m: Any, args: tuple, kwargs: dict, mode: str) -> Any:
     names = ("source", "globals", "locals")
     given = dict(zip(names, args, strict=False)) | kwargs
     source, table, names_of_text = map(given.get, names)
-    if not given.keys() <= set(names) or len(args) > 3 or m.region is not None or not m.keeps_classes:
+    if not given.keys() <= set(names) or len(args) > 3 or m.region is not None or not m.capabilities.keeps_classes:
         return MISSING
     if type(source) is str:
         text = source.lstrip(" \t") if mode == "eval" else source

@@ -10,7 +10,7 @@ innermost mode interpreted. During the rule this mode is not entered, as in torc
 
 A segment must not end inside such a block, because the next one begins with torch's own stack. If a trace ends there,
 plain Python goes on with the modes on torch's stack, and the segment is not kept. The next trace breaks where the
-program enters the first mode (``Program.enters_modes``).
+program enters the first mode (``Program.capabilities.enters_modes``).
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from ..interpreter.frames import MISSING
 
 
 def why_not_enter(m: Any, mode: Any) -> str | None:
-    if not m.enters_modes:
+    if not m.capabilities.enters_modes:
         return "the graph ends inside its block"
     if m.region is not None and not getattr(m.region, "is_rule", False):
         return "it is in a region, which may be given up"

@@ -19,8 +19,8 @@ import torch
 
 from .. import breaks
 from ..engine.interpreted_or_native import is_trusted
-from ..engine.value_or_identity import GUARDED_KINDS
 from ..guards.tensor_metadata import TENSOR_TYPES
+from ..guards.value_or_identity import GUARDED_KINDS
 from ..interpreter.frames import UNBOUND, cell_value
 from ..interpreter.program_errors import fail
 from ..numbers.live_scalars import Live
@@ -218,7 +218,7 @@ def call_transform(m: Any, function: FunctionType, args: tuple, kwargs: dict) ->
         or interpreted_vmap.is_needed(function, args)
     ):
         return function_transforms.call(m, function, args, kwargs)
-    if not m.may_run_opaquely:
+    if not m.capabilities.may_run_opaquely:
         m.stop(breaks.OPAQUE_FUNCTION, f"torch.func's {name}: its results changed from call to call")
     try:
         call, given, rest = lifted(m, function, name, args)

@@ -111,7 +111,7 @@ def stop_after_writes(m: Any, name: str) -> None:
 def is_compared_with(m: Any, number: Live) -> bool:
     """Whether comparing results is enough if a number differs. Where sizes are symbolic, those of results are known
     only for numbers that are computed from them."""
-    if number.expression.in_graph or isinstance(number, LiveStr) or not m.numbers_vary_in_nodes:
+    if number.expression.in_graph or isinstance(number, LiveStr) or not m.capabilities.numbers_vary_in_nodes:
         return False
     symbols = m.symbolic_sizes and m.symbolic_sizes.symbols
     return not symbols or not symbols.is_any or bool(symbols.takes(number))

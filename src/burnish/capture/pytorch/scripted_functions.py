@@ -44,7 +44,7 @@ def call(m: Any, function: torch.jit.ScriptFunction, args: tuple, kwargs: dict) 
     if why is not None and not kwargs:
         given, args = with_constants(m, function, args)
         why = why_not_in_graph(given.inlined_graph)
-    if why is not None or not m.may_run_opaquely:
+    if why is not None or not m.capabilities.may_run_opaquely:
         m.stop(breaks.FOREIGN_COMPILED, f"a call of the scripted {name}" + (f", which has {why}" if why else ""))
     origin = m.heap.origin_of(function)
     if origin is not None:

@@ -142,7 +142,7 @@ def set_data(m: Any, tensor: torch.Tensor, value: Any) -> Any:
     if (
         not takes_steps(m, tensor)
         or not m.options.runs_python
-        or not m.assigns_data
+        or not m.capabilities.assigns_data
         or type(value) not in TENSOR_TYPES
         or not m.knows(value)
         or layout_of(tensor) != layout_of(value)

@@ -20,7 +20,7 @@ from ...runtime.program.restore_inputs_on_error import is_of_torch
 from ...tensors.in_place_names import is_in_place_name
 from ...tensors.tensor_types import is_leaf
 from .. import breaks
-from ..engine.value_or_identity import PLAIN_VALUES
+from ..guards.value_or_identity import PLAIN_VALUES
 from .number_arguments import OPERATORS as OF_LIBRARIES
 from .number_arguments import takes_live_numbers
 

@@ -31,12 +31,12 @@ from ..engine.graph_recorder import Recorder
 from ..engine.heap import Heap
 from ..engine.interpreted_or_native import is_trusted_type, is_user_type
 from ..engine.torch_call_records import Handle
-from ..engine.value_or_identity import SINGLETON_IDS
 from ..guards import iterator_contents
 from ..guards.guards import CheckWriter
 from ..guards.object_sources import Source
 from ..guards.tensor_metadata import WithoutRules
 from ..guards.value_bases import base_of_value
+from ..guards.value_or_identity import SINGLETON_IDS
 from ..interpreter.frames import Generator
 from ..numbers import constant_arrays, min_max_of_tensors, numpy_tables, object_addresses
 from ..numbers.live_scalars import Live

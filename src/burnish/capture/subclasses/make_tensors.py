@@ -113,7 +113,7 @@ BUILTINS = {torch.Tensor._make_wrapper_subclass: make_wrapper, torch.Tensor._mak
 
 def without_rules(m: Any, cls: type, args: tuple, kwargs: dict) -> Any:
     """``torch._C.DisableTorchFunctionSubclass()``. A segment that ends inside its block is not kept."""
-    is_allowed = m.enters_modes if m.region is None else isinstance(m.region, NestedRegion)
+    is_allowed = m.capabilities.enters_modes if m.region is None else isinstance(m.region, NestedRegion)
     return m.made(m.plainly(cls, *args, **kwargs)) if is_allowed else MISSING
 
 

@@ -27,9 +27,9 @@ import torch
 
 from ... import breaks
 from ...engine.break_signals import Unrebuildable
-from ...engine.value_or_identity import has_fixed_meaning
 from ...guards.guard_function import write_by_statement
 from ...guards.guards import Guard
+from ...guards.value_or_identity import has_fixed_meaning
 from ...interpreter.frames import MISSING, RAISES, Raised
 from ...numbers.live_scalars import PLAIN, Expression, Live, plain_of
 from ..operators import user_keys
@@ -157,7 +157,7 @@ def call(m: Any, function: Any, args: tuple, kwargs: dict) -> tuple[Any, Any]:
     if (
         not any(map(holds_live, (*args, *kwargs.values())))
         or type(inside) is not FunctionType
-        or function in m.called_as_is
+        or function in m.capabilities.called_as_is
         or m.options.exports
         or m.modes
         or m.region is not None  # it may be given up

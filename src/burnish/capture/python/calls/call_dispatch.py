@@ -125,7 +125,7 @@ def call_registered(m: Any, operator: Any, args: tuple, kwargs: dict) -> Any:
         m.stop(breaks.OPAQUE_CALL, f"{operator}, which may read what was just written: {why}")
     given = (*args, *kwargs.values())
     node = OpaqueCall(operator, str(operator))
-    if m.options.runs_python and m.may_run_opaquely:
+    if m.options.runs_python and m.capabilities.may_run_opaquely:
         schema = getattr(operator, "default", operator)._schema
         if schema.returns and not schema.is_mutable:
             node.numbers_vary = library_operators.vary_in_node(m, operator, args, kwargs)

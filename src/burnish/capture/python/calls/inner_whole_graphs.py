@@ -39,12 +39,12 @@ def call_inside(m: Any, inner: Any, function: Any, args: tuple, kwargs: dict) ->
     """Call ``function``, from which ``inner`` was compiled."""
     if inner is None or not inner.options.fullgraph or m.options.fullgraph:
         return m.call(function, args, kwargs)
-    broken = m.inner_whole_graphs.broken.get(inner)
+    broken = m.capabilities.inner_whole_graphs.broken.get(inner)
     if broken is not None:
         m.stop(broken.kind, f"{broken.what}, in {inner.entry.location.function}, which is compiled with fullgraph=True")
     before = m.frame
     answer = m.call(function, args, kwargs)
     if answer is PUSHED:
         frame = next(frame for frame in frames_from(m.frame) if frame.caller is before)
-        m.inner_whole_graphs.entered[frame] = inner
+        m.capabilities.inner_whole_graphs.entered[frame] = inner
     return answer

@@ -18,8 +18,8 @@ import torch
 
 from ... import breaks
 from ...engine.interpreted_or_native import is_pure_module, is_user_type
-from ...engine.value_or_identity import UNEXPOSED
 from ...guards.bypass_subclass_methods import elements_of, items_of
+from ...guards.value_or_identity import UNEXPOSED
 from ...interpreter.emulated_frames import NAMED_AFTER_CALLERS
 from ...interpreter.frames import MISSING
 from ...numbers import constant_tensors

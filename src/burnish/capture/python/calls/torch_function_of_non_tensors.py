@@ -20,8 +20,8 @@ import torch
 from torch._C import _len_torch_function_stack as _count_modes
 from torch.overrides import TorchFunctionMode, _pop_mode, _push_mode, handle_torch_function
 
-from ...engine.value_or_identity import UNEXPOSED
 from ...guards.tensor_metadata import TENSOR_TYPES
+from ...guards.value_or_identity import UNEXPOSED
 from ...interpreter.frames import MISSING
 from ..polyfills.torch_function_polyfills import SEQUENCES, ask_rules, has_rule, operate
 

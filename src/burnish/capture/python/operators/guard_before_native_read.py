@@ -17,8 +17,8 @@ import torch
 
 from ... import breaks
 from ...engine.interpreted_or_native import find_on_type, is_user_type
-from ...engine.value_or_identity import UNEXPOSED
 from ...guards.bypass_subclass_methods import elements_of, items_of
+from ...guards.value_or_identity import UNEXPOSED
 from ...interpreter.frames import RAISES
 from ...numbers import constant_arrays, numpy_tables
 from ...numbers.live_scalars import Live

@@ -20,10 +20,10 @@ from typing import Any
 import torch
 
 from ...engine.interpreted_or_native import is_trusted_type, is_user_type
-from ...engine.value_or_identity import PLAIN_VALUES
 from ...guards.bypass_subclass_methods import elements_of, items_of
 from ...guards.tensor_metadata import is_tensor
 from ...guards.value_bases import base_of_value
+from ...guards.value_or_identity import PLAIN_VALUES
 from ...interpreter.frames import MISSING, Generator
 from ...numbers import numpy_tables
 from ...numbers.live_scalars import Live, LiveFloat, LiveInt

@@ -8,7 +8,7 @@
 As in a function transform, a dispatch mode below autograd records the operators (`lowered_calls`), and the calls that
 the interpreter has recorded are forgotten. A level is entered and left by two calls of the program, so there is no call
 to return to. If the trace ends in between, plain Python goes on inside the level, and the segment is not kept. The next
-trace breaks where the level is entered (``Program.enters_modes``).
+trace breaks where the level is entered (``Program.capabilities.enters_modes``).
 
 What breaks inside a level is called again, by plain Python. So no call may have drawn random numbers, or changed a
 tensor that it has not made itself: such a call breaks before it starts.
@@ -67,7 +67,7 @@ class DualLevel(Transform):
 
 def enter(m: Any, args: tuple, kwargs: dict) -> Any:
     """``forward_ad.enter_dual_level()``."""
-    if not m.enters_modes or m.region is not None:
+    if not m.capabilities.enters_modes or m.region is not None:
         m.stop(breaks.GLOBAL_SWITCH, "forward-mode differentiation, inside which the graph ends")
     if m.symbolic_sizes is not None:
         m.symbolic_sizes.symbols.settle_all("forward-mode differentiation")

@@ -259,7 +259,7 @@ class Transform(Region):
         written = [part for part, before in self.writes.contents() if not any(map(is_wrapped, before))]
         leaves = find_tensors_and_functions(m, (value, written))
         functions = [leaf for leaf in find_tensors_and_functions(m, value) if isinstance(leaf, FunctionType)]
-        if functions and not m.keeps_functions:
+        if functions and not m.capabilities.keeps_functions:
             self.refuse("it returns a function that holds tensors of this run")
         results = [leaf for leaf in leaves if isinstance(leaf, torch.Tensor)]
         if self.lowered.has_numbers and (functions or any(result.requires_grad for result in results)):

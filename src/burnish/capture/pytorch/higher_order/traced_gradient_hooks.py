@@ -86,7 +86,7 @@ class HookReader(ClassReader):
 def register(m: Any, tensor: torch.Tensor, function: Any) -> Any:
     """Register a hook on a tensor that the graph computes. MISSING if the hook cannot be part of the graph."""
     target, code = operator(), function
-    if target is None or not m.keeps_functions or not tensor.requires_grad or not torch.is_grad_enabled():
+    if target is None or not m.capabilities.keeps_functions or not tensor.requires_grad or not torch.is_grad_enabled():
         return MISSING
     if torch.is_autocast_enabled(tensor.device.type):
         return MISSING  # backward runs without it

@@ -11,12 +11,12 @@ from typing import Any
 
 import torch
 
-from ..guards import value_bases
-from ..guards.tensor_metadata import TENSOR_TYPES
+from ..engine.interpreted_or_native import is_pure_module, is_trusted_function, module_of
 from ..interpreter.frames import EXHAUSTED, NULL, UNBOUND
 from ..interpreter.reads_past_overrides import store_class_fact
 from ..numbers import numpy_tables
-from .interpreted_or_native import is_pure_module, is_trusted_function, module_of
+from . import value_bases
+from .tensor_metadata import TENSOR_TYPES
 
 SINGLETONS = (None, True, False, Ellipsis, NotImplemented, NULL, UNBOUND, EXHAUSTED)
 SINGLETON_IDS = frozenset(map(id, SINGLETONS))
