@@ -5,7 +5,8 @@
 Measured first, in the same process: how fast memory is read, copied and added (the larger counts), and the best rate of
 a large product, by eager's library and by Burnish's choice. The time at the limit of a kernel or call is its operations
 over that rate, or its bytes over that bandwidth, whichever is longer; both are counted from the plan
-(`burnish.schedule.plan_costs`). Data that stays in a cache can be faster than that. What loses most time comes first.
+(`burnish.schedule.plan_costs_for_reports`). Data that stays in a cache can be faster than that. What loses most time
+comes first.
 """
 
 from __future__ import annotations

@@ -12,7 +12,7 @@ from burnish.compiler import compile_graph as native_compile
 from burnish.compiler import graph_cache_key, program_serialization
 from burnish.compiler.provide_guard_watch import new_watch
 from burnish.ir.untraceable_graph import NumberLost, Untraceable
-from burnish.lower.trace.differentiate import Closed
+from burnish.lower.trace.build_joint_graph import Closed
 from burnish.runtime.disk.disk_cache import DiskCache
 from burnish.tensors.fit_size_formulas import GivenSize, NoFormula, NoNumber
 

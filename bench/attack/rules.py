@@ -23,7 +23,7 @@ from torch.utils._pytree import tree_flatten, tree_map, tree_unflatten
 from burnish.ir import infer_types
 from burnish.ir.graph import Value
 from burnish.ir.untraceable_graph import Untraceable
-from burnish.lower.trace.confirm_call import confirm
+from burnish.lower.trace.validate_call_in_eager import confirm
 from burnish.ops.operator_record import NoRule, Op, lookup
 from burnish.tensors.dtypes import NAMES
 from burnish.tensors.tensor_types import TensorType

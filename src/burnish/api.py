@@ -34,7 +34,7 @@ from .frontend.compiled_module import CompiledModule
 from .frontend.live_programs import forget_all, live_segments
 from .frontend.start_reports import start_reports
 from .integrations import lightning_logging as lightning_logging
-from .report.runs_natively import runs_natively
+from .report.exclude_from_capture import exclude_from_capture
 
 if TYPE_CHECKING:
     from .report.chrome_trace import Trace
@@ -201,7 +201,7 @@ def reset() -> None:
     forget_all()
 
 
-@runs_natively
+@exclude_from_capture
 def profile() -> Profile:
     """Where the time of compiled code goes: ``with burnish.profile() as p:`` around calls, and then ``print(p)``.
 
@@ -212,7 +212,7 @@ def profile() -> Profile:
     return Profile(live_segments)
 
 
-@runs_natively
+@exclude_from_capture
 def report(path: str | os.PathLike[str] = "burnish-report.html") -> Report:
     """What is compiled, why again, and where the time goes: ``with burnish.report("report.html"):`` around calls.
 
@@ -224,7 +224,7 @@ def report(path: str | os.PathLike[str] = "burnish-report.html") -> Report:
     return Report(path, _recorder(most_spans=50_000))  # the page shows fewer
 
 
-@runs_natively
+@exclude_from_capture
 def trace(path: str | os.PathLike[str]) -> Trace:
     """The timeline of what is compiled and of what runs, in the format of Chrome's tracing and Perfetto.
 

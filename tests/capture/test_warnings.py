@@ -16,7 +16,7 @@ from typing_extensions import deprecated
 
 import burnish
 from burnish.capture.interpreter import emulated_frames
-from burnish.tensors import known_warnings
+from burnish.tensors import warnings_already_given
 
 
 def inner(x):
@@ -420,19 +420,19 @@ def test_other_threads_warn_while_a_graph_is_recorded():
 
 
 def test_each_warning_of_a_module_is_looked_at_once():
-    look = known_warnings.Look({})
+    look = warnings_already_given.Look({})
     for n in range(100):
         look.registry[f"text {n}", UserWarning, n % 7] = True
         known: dict = {}
-        known_warnings._looks[id(look.registry)] = look
-        known_warnings.note(known, look.registry, n % 7)
+        warnings_already_given._looks[id(look.registry)] = look
+        warnings_already_given.note(known, look.registry, n % 7)
         assert (f"text {n}", UserWarning, n % 7) in known and len(known) == n // 7 + 2
         before = look.by_line
     assert look.by_line is before and sum(map(len, before.values())) == 100
     look.registry.clear()
     look.registry.update({"version": 3, ("other", UserWarning, 1): True})
     known = {}
-    known_warnings.note(known, look.registry, 1)
+    warnings_already_given.note(known, look.registry, 1)
     assert known == {"version": 3, ("other", UserWarning, 1): True}
 
 

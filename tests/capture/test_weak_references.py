@@ -8,7 +8,7 @@ import torch
 
 import burnish
 from burnish.capture.engine import container_changes
-from burnish.capture.guards.set_layouts import SameObjects, remembered
+from burnish.capture.guards.set_iteration_order import SameObjects, remembered
 
 
 class Held:

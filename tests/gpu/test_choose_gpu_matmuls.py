@@ -12,7 +12,7 @@ pytest.importorskip("triton")
 
 import burnish
 from burnish.codegen.triton.compile_matmul import complain, printed_for
-from burnish.schedule.fusion import matmul_prologue_epilogue
+from burnish.schedule.fusion import gpu_matmul_prologue_epilogue_fusion
 from burnish.schedule.library import autotune_gpu_matmul, gpu_matmul_spec
 from burnish.schedule.library.autotune_candidates import memory
 from burnish.schedule.library.gpu_matmul_spec import KernelSpec, Made, Maker, Tiles
@@ -65,7 +65,7 @@ def workshop(monkeypatch):
     made = Workshop()
     maker = Maker(made.seconds, lambda device: contextlib.nullcontext(), lambda device: "a stand-in", made.make)
     monkeypatch.setattr(simulated_gpu, "MACHINE", replace(simulated_gpu.MACHINE, matmul_compiler=lambda: maker))
-    monkeypatch.setattr(matmul_prologue_epilogue, "FEWEST_OPERATIONS", 0)
+    monkeypatch.setattr(gpu_matmul_prologue_epilogue_fusion, "FEWEST_OPERATIONS", 0)
     monkeypatch.setattr(autotune_gpu_matmul, "ROUNDS", 1)
     monkeypatch.setattr(gpu_matmul_spec, "HALF", SMALL)
     monkeypatch.setattr(gpu_matmul_spec, "FULL", SMALL)
@@ -268,7 +268,7 @@ def test_argument_passed_by_value_is_left_to_the_next_kernel(workshop):
 )
 def test_dimensions_are_part_of_the_products_own(shape, sizes, found):
     dims = (1, 2) if len(sizes) == 2 else (0, 1, 2)
-    assert matmul_prologue_epilogue.grouped(shape, sizes, dims) == found
+    assert gpu_matmul_prologue_epilogue_fusion.grouped(shape, sizes, dims) == found
 
 
 def test_tilings_are_no_larger_than_the_matrix_and_keep_the_gpu_busy():

@@ -10,8 +10,8 @@ import burnish
 from burnish.ir.graph import Value
 from burnish.ir.infer_types import result_types
 from burnish.ir.untraceable_graph import Untraceable
-from burnish.lower.trace import confirm_call
-from burnish.lower.trace.confirm_call import confirm
+from burnish.lower.trace import validate_call_in_eager
+from burnish.lower.trace.validate_call_in_eager import confirm
 from burnish.ops.operator_record import lookup
 from burnish.tensors.tensor_types import TensorType
 
@@ -29,7 +29,7 @@ def asked(func, *args):
     """The kernels that run."""
     ran = []
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(confirm_call, "run", lambda func, *_: ran.append(func))
+        patch.setattr(validate_call_in_eager, "run", lambda func, *_: ran.append(func))
         confirm(func, args, {}, result_types(lookup(func), args, {}))
     return ran
 

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 import burnish
-from burnish.lower.passes.avoid_subnormal_weights import LEAST
+from burnish.lower.passes.clamp_subnormal_softmax import LEAST
 from burnish.settings import patch
 
 from ..recorded_events import recorded

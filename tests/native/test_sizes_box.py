@@ -11,7 +11,7 @@ import torch.nn.functional as F
 import burnish
 from burnish import events
 from burnish.backends.shapes_at_other_sizes import switches_kept
-from burnish.capture.symbolic_sizes.size_box import SizeBox
+from burnish.capture.symbolic_sizes.verified_size_ranges import SizeBox
 
 SIZES = (8, 9, 11, 10, 5, 4, 3, 2, 6, 7, 40, 1500, 4, 3)
 

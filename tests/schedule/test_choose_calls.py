@@ -27,7 +27,7 @@ from burnish.schedule.library.call_candidates.convolution import in_channels_las
 from burnish.schedule.library.call_specs import AttentionSpec, ConvSpec, LinearSpec, MatmulSpec
 from burnish.schedule.library.measure_candidates import Measured, bind, measure, random_tensor, seconds_waited
 from burnish.schedule.library.own_kernels import matmul_tiling_and_packing
-from burnish.schedule.library.own_kernels.own_kernel_candidates import NAME as OWN
+from burnish.schedule.library.own_kernels.own_matmul_and_convolution import NAME as OWN
 from burnish.schedule.library.shrink_benchmarks import FEWEST_ROWS, LARGE, resized, shrunk
 from burnish.tensors.tensor_types import TensorType
 

@@ -12,7 +12,7 @@ from burnish.ops.burnish_primitives import RUN
 from burnish.schedule.library import choose_calls as chooser
 from burnish.schedule.library.autotune_candidates import Choice, candidates
 from burnish.schedule.library.own_kernels import matmul_tiling_and_packing
-from burnish.schedule.library.own_kernels.own_kernel_candidates import NAME as OWN
+from burnish.schedule.library.own_kernels.own_matmul_and_convolution import NAME as OWN
 from burnish.settings import patch
 
 from ..recorded_events import recorded

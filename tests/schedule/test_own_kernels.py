@@ -15,8 +15,8 @@ from burnish.schedule.library.autotune_candidates import Measurements, candidate
 from burnish.schedule.library.call_specs import ConvSpec, LinearSpec
 from burnish.schedule.library.measure_candidates import bind
 from burnish.schedule.library.own_kernels import matmul_tiling_and_packing
-from burnish.schedule.library.own_kernels.own_kernel_candidates import NAME as OWN
-from burnish.schedule.library.own_kernels.own_kernel_candidates import (
+from burnish.schedule.library.own_kernels.own_matmul_and_convolution import NAME as OWN
+from burnish.schedule.library.own_kernels.own_matmul_and_convolution import (
     linear_products,
     own_candidate,
     tilings,

@@ -7,8 +7,8 @@ from torch.nn import functional as F
 
 import burnish
 from burnish.errors import InternalError
-from burnish.ir import announce_stage as announcing
-from burnish.ir.announce_stage import announce
+from burnish.ir import verify_and_publish_graph as announcing
+from burnish.ir.verify_and_publish_graph import announce
 from burnish.schedule import pipeline as planning
 
 from ..ir.parse_graph import parse_graph
@@ -26,7 +26,7 @@ LOWERING = [
     "fold_batch_norm",
     "accumulate_embedding_gradients",
     "eliminate_dead_and_common_nodes",
-    "avoid_subnormal_weights",
+    "clamp_subnormal_softmax",
     "drop_recompute_barriers",
     "unalias_outputs",
 ]

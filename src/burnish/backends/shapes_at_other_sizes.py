@@ -22,8 +22,8 @@ import torch.nn.functional as F
 from ..concurrency.compute_once import once
 from ..ir.untraceable_graph import Untraceable
 from ..tensors.eager_strides import packed_stride
-from ..tensors.known_warnings import call_quietly
 from ..tensors.torch_state import TorchState
+from ..tensors.warnings_already_given import call_quietly
 
 
 @contextlib.contextmanager

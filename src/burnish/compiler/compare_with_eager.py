@@ -26,7 +26,7 @@ from ..runtime.program.autograd_function import autograd_is_watched
 from ..runtime.program.restore_inputs_on_error import half_done
 from ..runtime.segments import SegmentsToUpdate
 from ..settings import current
-from ..tensors.known_warnings import filtered
+from ..tensors.warnings_already_given import filtered
 from . import CompiledFn
 from .record_backward_for_check import GradientsOfCall, has_history
 

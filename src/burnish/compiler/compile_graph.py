@@ -12,7 +12,7 @@ from torch.fx import GraphModule
 from .. import events
 from ..codegen.driver.generate_driver import write_driver
 from ..codegen.llvm.compile_to_machine_code import OBJECT_CODE, toolchain_key
-from ..codegen.llvm.functions.memory_compare import memory_comparer
+from ..codegen.llvm.functions.frozen_weights_compare import memory_comparer
 from ..codegen.llvm.kernel_sequence import runner
 from ..concurrency.compute_once import once
 from ..ir.gradient_signature import Gradients

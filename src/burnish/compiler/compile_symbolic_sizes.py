@@ -42,7 +42,7 @@ from ..targets.cuda import register_gpus
 from ..targets.kernel_compilers import compile_launches, symbolic_compiler_for
 from ..tensors.fit_size_formulas import GivenSize, NoFormula, NoNumber, Space, StructureDiffers
 from ..tensors.tensor_types import TensorType
-from ..tensors.views.index_margins import conditions_of
+from ..tensors.views.index_range_conditions import conditions_of
 from ..tensors.views.view_maps import Map
 from .adapters.specialize_numbers import live_scalars_beside_sizes
 from .check_symbolic_sizes import Check, Examples, Reach, text_of

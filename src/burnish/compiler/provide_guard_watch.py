@@ -58,7 +58,7 @@ def watchers() -> tuple[int, int] | None:
 
 
 def compiled() -> tuple[NativeFunction, NativeFunction]:
-    from ..codegen.llvm.functions.guard_watch import compile_watchers
+    from ..codegen.llvm.functions.native_guard_check import compile_watchers
 
     made = compile_watchers()
     where = place()

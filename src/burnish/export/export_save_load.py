@@ -54,7 +54,7 @@ def save(
     from .exported_program import Exported
     from .precompile import NativeGraph
     from .publisher_signature import read_private
-    from .size_inputs import open_inputs
+    from .symbolic_sizes_for_compiler import open_inputs
 
     if sign is not None:
         read_private(sign)  # an error comes before anything is compiled

@@ -47,7 +47,6 @@ from .exported_graph import ExportedGraph, FixedInput, Output, TensorInput
 from .graph_to_json import decode_graph, encode_graph, needs_trust, sets_switches
 from .nesting_to_json import decode_nesting, encode_nesting
 from .precompile import Held, NativeGraph, signature
-from .size_inputs import open_inputs
 from .sizes_to_json import (
     encode_condition,
     encode_range,
@@ -58,6 +57,7 @@ from .sizes_to_json import (
     read_size,
     read_term,
 )
+from .symbolic_sizes_for_compiler import open_inputs
 from .tensor_storage import Storages, attribute_path, memory_of, read_tensors
 from .values_to_json import decode, encode, entry, flag, identifier, parts, read_device, shown, sizes, text, whole
 

@@ -37,7 +37,7 @@ from ..runtime.disk.file_trust import Distrusted, read_trusted
 from ..runtime.state_watch.module_tensor_lookup import owned
 from ..tensors.compile_request import INPUT, InputFacts, request_of
 from ..tensors.lazy_graph_module import graph_module
-from .size_inputs import Numbers, OpenInputs
+from .symbolic_sizes_for_compiler import Numbers, OpenInputs
 
 MOST = 8
 """Variants, for other modes of torch or other layouts of the inputs. Further ones run uncompiled."""

@@ -18,7 +18,7 @@ from typing import Any
 
 from ..capture.numbers import live_scalars
 from ..capture.symbolic_sizes.declared_dimensions import DeclaredSizes
-from ..capture.symbolic_sizes.size_box import SizeBox
+from ..capture.symbolic_sizes.verified_size_ranges import SizeBox
 from ..errors import UserError
 from .dynamic_shapes import Declared
 from .symbolic_sizes import (

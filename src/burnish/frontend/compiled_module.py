@@ -259,7 +259,7 @@ class Forward:
 
     def aot_compile(self, example_inputs: Any) -> Any:
         """One graph that takes the module as its first argument, as ``torch.compile(model).forward.aot_compile``."""
-        from ..integrations.ahead_of_time import of_module
+        from ..integrations.torch_aot_compile import of_module
 
         return of_module(self.module._orig_mod, self.module._options.fullgraph, example_inputs)
 

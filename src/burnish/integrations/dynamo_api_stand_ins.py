@@ -126,7 +126,7 @@ def _info() -> Any:
 
 
 def _load_compiled_function(original: Any) -> Any:
-    from .ahead_of_time import loading
+    from .torch_aot_compile import loading
 
     return loading(original)
 

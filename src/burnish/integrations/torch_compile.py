@@ -157,7 +157,7 @@ def _door_before(further: Callable[..., Any]) -> Callable[..., Any]:
 
 def compile_ahead(compiled: Any, is_whole: bool, example_inputs: Any) -> Any:
     """``torch.compile(fn).aot_compile(example_inputs)``"""
-    from .ahead_of_time import of_function
+    from .torch_aot_compile import of_function
 
     return of_function(compiled, is_whole, example_inputs)
 

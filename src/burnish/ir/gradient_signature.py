@@ -5,8 +5,8 @@
 
 Where autograd gets several nodes, the gradients of one after the other are the last outputs: see `pieces`.
 
-`lower.trace.differentiate` adds the gradients to the graph. `schedule.partition.partition_joint_graph` splits it into
-forward and backward.
+`lower.trace.build_joint_graph` adds the gradients to the graph. `schedule.partition.partition_joint_graph` splits it
+into forward and backward.
 """
 
 from __future__ import annotations

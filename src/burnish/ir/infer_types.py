@@ -17,12 +17,12 @@ from torch.utils._python_dispatch import _disable_current_modes
 from ..ops import import_all_operators  # noqa: F401  (fills the records)
 from ..ops.operator_record import NoRule, Op
 from ..tensors.dtypes import NAMES
-from ..tensors.known_warnings import call_quietly
-from ..tensors.observed_library_results import types_of_result
+from ..tensors.observed_custom_operator_types import types_of_result
 from ..tensors.tensor_types import NumberType, TensorType
+from ..tensors.warnings_already_given import call_quietly
 from .frozen_values import is_attention_without_dropout
 from .graph import Value, map_values, types_of, values_in
-from .kernels_run_on_zeros import crashes, draws, is_of_user, place_of_generator, warns, with_own_generator
+from .side_effect_free_kernels import crashes, draws, is_of_user, place_of_generator, warns, with_own_generator
 from .untraceable_graph import Untraceable
 
 

@@ -10,13 +10,13 @@ from torch.fx import GraphModule
 
 from .. import events
 from ..errors import InternalError
-from ..ir.announce_stage import announce
 from ..ir.gradient_signature import Gradients
 from ..ir.graph import Graph
+from ..ir.verify_and_publish_graph import announce
 from ..settings import current
 from .passes.accumulate_embedding_gradients import accumulate_embedding_gradients
-from .passes.avoid_subnormal_weights import avoid_subnormal_weights
 from .passes.canonicalize_products import canonicalize_products
+from .passes.clamp_subnormal_softmax import clamp_subnormal_softmax
 from .passes.combine_rng_seeds import combine_rng_seeds
 from .passes.decompose import decompose
 from .passes.drop_recompute_barriers import drop_recompute_barriers
@@ -38,7 +38,7 @@ PASSES = (
     fold_batch_norm,  # before calls are chosen: the folded weight is what gets packed
     accumulate_embedding_gradients,  # before dead code goes: the matrices that the rows were scattered into
     eliminate_dead_and_common_nodes,  # removes what folding and accumulating have left without readers
-    avoid_subnormal_weights,  # after dead code is gone, which would count as a reader
+    clamp_subnormal_softmax,  # after dead code is gone, which would count as a reader
     drop_recompute_barriers,  # no pass merges equal nodes from here on
 )
 # `unalias_outputs` runs last: other passes may replace a value by an equal one, which changes what outputs share.

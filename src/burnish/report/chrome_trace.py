@@ -14,8 +14,8 @@ import os
 import time
 from typing import Any
 
+from .exclude_from_capture import exclude_from_capture
 from .record_run import RunRecorder
-from .runs_natively import runs_natively
 from .write_recorded_run import RecordedFile
 
 CATEGORIES = {"graph": "call", "kernel": "kernel", "library": "library", "backward": "backward", "guards": "guards"}
@@ -25,7 +25,7 @@ CATEGORIES = {"graph": "call", "kernel": "kernel", "library": "library", "backwa
 class Trace(RecordedFile):
     """The context manager."""
 
-    @runs_natively
+    @exclude_from_capture
     def __enter__(self) -> Trace:
         super().__enter__()
         self.base = time.time_ns() - int(time.perf_counter() * 1e9)

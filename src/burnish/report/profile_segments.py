@@ -35,7 +35,7 @@ import torch
 from .. import events
 from ..concurrency import fork_safe_locks
 from ..errors import UserError
-from .runs_natively import runs_natively
+from .exclude_from_capture import exclude_from_capture
 from .text_layout import count, duration, preformatted, table_lines
 
 KERNELS = ("launch_",)
@@ -136,7 +136,7 @@ class Profile:
 
     # ---- start and end
 
-    @runs_natively
+    @exclude_from_capture
     def __enter__(self) -> Profile:
         with _installing:
             if self in _installed:
@@ -150,7 +150,7 @@ class Profile:
                 raise
         return self
 
-    @runs_natively
+    @exclude_from_capture
     def __exit__(self, kind: type | None, error: BaseException | None, traceback: TracebackType | None) -> None:
         with _installing:
             # Those that began later have replaced our functions, and would put them back at their end.

@@ -23,10 +23,10 @@ import torch
 
 from ..errors import UserError
 from ..events import Event, subscribe
+from .exclude_from_capture import exclude_from_capture
 from .explain_report import list_operations
 from .guard_misses import Failure, advice, by_nearness, values
 from .profile_segments import Part, Profile, bytes_of
-from .runs_natively import runs_natively
 from .text_layout import cut, line_text
 
 KINDS = (
@@ -94,7 +94,7 @@ class RunRecorder:
         """Of each thread: the graph that is compiled, the graph that was captured last, the miss that came last."""
         self.stop: Callable[[], None] = lambda: None
 
-    @runs_natively
+    @exclude_from_capture
     def __enter__(self) -> RunRecorder:
         if self.is_on:
             raise UserError("This run is being recorded already. Enter it once, or make another report or trace.")
@@ -108,7 +108,7 @@ class RunRecorder:
         self.is_on = True
         return self
 
-    @runs_natively
+    @exclude_from_capture
     def __exit__(self, *error: Any) -> None:
         self.is_on = False
         try:

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..errors import UserError, warn
-from .runs_natively import runs_natively
+from .exclude_from_capture import exclude_from_capture
 
 if TYPE_CHECKING:
     from typing import Self
@@ -26,12 +26,12 @@ class RecordedFile:
     def write(self) -> None:
         raise NotImplementedError
 
-    @runs_natively
+    @exclude_from_capture
     def __enter__(self) -> Self:
         self.run.__enter__()
         return self
 
-    @runs_natively
+    @exclude_from_capture
     def __exit__(self, kind: Any = None, *error: Any) -> None:
         self.run.__exit__(kind, *error)
         try:

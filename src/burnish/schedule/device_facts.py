@@ -3,8 +3,8 @@
     target_of(value.type.device)       a Target, or None where no backend compiles kernels for that device
 
 Loops are the same for every target. Targets differ in how many rows keep the machine busy, whether a program keeps its
-arena between runs, and which operations cannot be printed. `backends` registers a target for each kind of device that
-has a printer.
+arena between runs, and which operations cannot be printed. `targets` registers one for each kind of device that has a
+printer.
 """
 
 from __future__ import annotations

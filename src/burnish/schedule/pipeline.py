@@ -15,10 +15,10 @@ from collections.abc import Sequence
 
 from .. import events
 from ..ir.alias_analysis import is_memory_view
-from ..ir.announce_stage import announce
 from ..ir.graph import Graph, Node, Value
+from ..ir.verify_and_publish_graph import announce
 from ..ops.burnish_primitives import ASSEMBLED, CHECK, VIEW
-from ..tensors.views.index_margins import noting
+from ..tensors.views.index_range_conditions import noting
 from ..tensors.views.view_maps import view_offset
 from .fusion.fuse_gathers import fuse_gathers
 from .fusion.fuse_loops import Fusion, Unit, fuse_loops
@@ -91,7 +91,7 @@ def make_plan(
         why = "\n".join([explain(classes, fusion), *apart])
         events.emit("loops", text=f"{plan}\n{why}", plan=plan)
     if events.is_asked_for("plan"):  # what fails in a listener does not end the compilation
-        from .plan_costs import costs_of_plan
+        from .plan_costs_for_reports import costs_of_plan
 
         events.emit("plan", describe=functools.partial(costs_of_plan, plan))
     return plan

@@ -8,7 +8,7 @@ from typing import Any
 from ..ir.graph import Graph, Node, Value
 from ..ops.burnish_primitives import RUN
 from ..tensors.tensor_types import TensorType
-from ..tensors.views.index_margins import Noted
+from ..tensors.views.index_range_conditions import Noted
 from .loops.build_kernel import Launch
 from .loops.loop_ir import print_kernel
 

@@ -50,7 +50,7 @@ class CompileRequest:
     native_rules: str = ""
     """Why rules of tensor subclasses run in the graph, as text for messages; empty where none do."""
 
-    known_warnings: dict[Any, Any] = dataclasses.field(default_factory=dict)
+    warnings_already_given: dict[Any, Any] = dataclasses.field(default_factory=dict)
     """Warnings that the calls gave while they were recorded."""
 
     draws_as_eager: bool | None = None

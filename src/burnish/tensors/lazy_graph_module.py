@@ -16,7 +16,7 @@ from torch.fx._lazy_graph_module import _LazyGraphModule
 
 from ..concurrency import own_builtins
 from .compile_request import REQUEST, request_of
-from .known_warnings import REGISTRY, registry_for
+from .warnings_already_given import REGISTRY, registry_for
 
 
 def graph_module(
@@ -39,7 +39,7 @@ class Lazy(_LazyGraphModule):
     def real_recompile(self) -> None:
         with own_builtins.usual():
             super().real_recompile()
-        known = request_of(self).known_warnings if REQUEST in self.meta else {}
+        known = request_of(self).warnings_already_given if REQUEST in self.meta else {}
         if known:
             lines = [line for _, _, line in type(self).forward.__code__.co_lines() if line is not None]
             type(self).forward.__globals__[REGISTRY] = registry_for(known, lines)

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import torch
 
 from .. import breaks
-from ..guards import set_layouts
-from ..guards.bypass_subclass_methods import elements_of, items_of, length_of
+from ..guards import set_iteration_order
+from ..guards.builtin_container_subclasses import elements_of, items_of, length_of
 from ..guards.iterator_contents import VIEWS, container_of
 from ..guards.value_or_identity import (
     DICTS,
@@ -76,7 +76,7 @@ def complete(heap: Heap, origin: Origin | None, with_live: bool = False) -> None
         elements = list(elements_of(obj))
         for element in filter(hashes_in_python, elements):
             heap.tracer.refuse_key(element)
-        heap.guard("equal set", source, frozenset(map(set_layouts.remembered, elements)))
+        heap.guard("equal set", source, frozenset(map(set_iteration_order.remembered, elements)))
         origin.snapshot = elements
         order_of(heap, origin)
         origin.lasting = with_lifetimes(elements)
@@ -253,7 +253,7 @@ class SetOrder:
     __slots__ = ("elements", "is_guarded", "table")
 
     def __init__(self, items: Any):
-        self.table = set_layouts.table_of(items)
+        self.table = set_iteration_order.table_of(items)
         self.elements = list(elements_of(items))
         self.is_guarded = False
 
@@ -266,7 +266,7 @@ SELF: Any = object()
 
 
 def order_of(heap: Heap, origin: Origin | None) -> SetOrder | None:
-    if origin is not None and origin.set_order is None and set_layouts.IS_UNDERSTOOD:
+    if origin is not None and origin.set_order is None and set_iteration_order.IS_UNDERSTOOD:
         if any(map(hashes_in_python, elements_of(origin.obj))):
             return None  # it is guarded by identity
         origin.set_order = SetOrder(origin.obj)
@@ -289,7 +289,7 @@ def read_order(heap: Heap, items: Any, stops: bool = True) -> None:
     if origin.steps and order.table.fill > len(order.elements):
         heap.tracer.stop(breaks.OPAQUE_CALL, "the order of a set from which elements had been removed")
     order.is_guarded = True
-    heap.add("set layout", origin.source, set_layouts.expected_layout(order.table, order.elements))
+    heap.add("set layout", origin.source, set_iteration_order.expected_layout(order.table, order.elements))
 
 
 def has_lasting_order(heap: Heap, items: Any) -> bool:
@@ -387,7 +387,7 @@ class OtherSet(NamedTuple):
     """A set that is an argument, as it was then."""
 
     kind: type
-    steps: set_layouts.Steps
+    steps: set_iteration_order.Steps
     elements: list
 
 
@@ -401,10 +401,10 @@ def captured(heap: Heap, other: Any) -> Any:
     if issubclass(kind, (set, frozenset)):
         read_order(heap, other, stops=False)
         is_outside = heap.origin_of(other) is not None
-        if not (is_outside and set_layouts.layout_of(other).removed) and not any(
+        if not (is_outside and set_iteration_order.layout_of(other).removed) and not any(
             map(hashes_in_python, elements_of(other))
         ):
-            steps = set_layouts.how_to_make(other)
+            steps = set_iteration_order.how_to_make(other)
             if steps is not None:
                 return OtherSet(set if issubclass(kind, set) else frozenset, steps, list(elements_of(other)))
     heap.tracer.stop(breaks.OPAQUE_CALL, f"a set from outside is changed by a {kind.__qualname__}")

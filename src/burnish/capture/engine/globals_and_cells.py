@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from ...concurrency.own_builtins import OWN
 from ..interpreter.frames import MISSING, UNBOUND, Frame, cell_value
 from ..interpreter.instruction_loop import Machine
-from ..python.operators import guard_runtime_functions
+from ..python.operators import functions_called_by_guards
 from .interpreted_or_native import is_trusted_namespace
 from .object_lifetimes import Origin
 
@@ -123,7 +123,7 @@ def load_cell(tracer: Tracer, cell: Any) -> Any:
             return number
         origin.note_read("contents", value)
         if value is UNBOUND:
-            tracer.heap.guard_answer(guard_runtime_functions.is_unbound, origin.source)
+            tracer.heap.guard_answer(functions_called_by_guards.is_unbound, origin.source)
             return value
         return tracer.heap.admit(value, origin.source.child("cell"))
     if "contents" in origin.known and not origin.written:

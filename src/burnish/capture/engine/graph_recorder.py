@@ -24,14 +24,14 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import tree_leaves
 
 from ...tensors.collective_operators import is_wait
-from ...tensors.known_warnings import CALL
+from ...tensors.warnings_already_given import CALL
 from .. import breaks
+from ..guards.immutable_builtin_subclasses import base_of_value, value_of
 from ..guards.predict_growing_sizes import grown_dim
 from ..guards.tensor_metadata import TENSOR_TYPES, WithoutRules, has_history, has_rules, is_tensor
-from ..guards.value_bases import base_of_value, value_of
 from ..interpreter.emulated_frames import at_line
-from ..interpreter.program_errors import internal
-from ..numbers import constant_arrays, exact_numbers, numpy_tables, object_addresses
+from ..interpreter.program_or_tracer_errors import internal
+from ..numbers import constant_arrays, numpy_tables, object_addresses, specialize_inexact_scalars
 from ..numbers.detect_implicit_item_reads import ReadNumbers, may_read
 from ..numbers.live_scalars import Expression, Live, guard_fit
 from ..numbers.min_max_of_tensors import storage_of
@@ -89,7 +89,7 @@ class Recorder(TorchFunctionMode):
         self.kept: list[Any] = []  # tables of tensors that functions of torch hold: see lowered_calls
         self.seconds = 0.0  # spent in torch; eager spends it as well
         self.takes_numbers = False  # NumPy scalars are accepted as if they were Python numbers
-        self.keeps_numbers = False  # those given to a library's operator may vary: see library_operators
+        self.keeps_numbers = False  # those given to a library's operator may vary: see torch_library_operators
         self.facts_read: set[str] = set()  # by name: what the program has asked about tensors
         self.read_by_user: set[int] = set()  # calls that read a number for the user's code
         self.name, self.filled = "", None  # of the call that is being recorded, and the dtype that its number must fit
@@ -261,7 +261,7 @@ class Recorder(TorchFunctionMode):
         self.takes_numbers = name not in torch_call_roles.BY_ELEMENT_TYPE
         if name in number_arguments.FILLED:
             live_allowed = number_arguments.is_filled_by_number(name, args, kwargs)
-        args, kwargs = exact_numbers.with_exact_numbers(name, args, kwargs)
+        args, kwargs = specialize_inexact_scalars.with_exact_numbers(name, args, kwargs)
         call = Call(
             target,
             tuple([a if type(a) in IMMEDIATE else argument(a, live_allowed or k == at) for k, a in enumerate(args)]),

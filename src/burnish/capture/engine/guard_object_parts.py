@@ -8,9 +8,9 @@ import types
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from ..guards.immutable_builtin_subclasses import base_of_value, has_value, value_of
 from ..guards.object_sources import Source
-from ..guards.set_layouts import remembered
-from ..guards.value_bases import base_of_value, has_value, value_of
+from ..guards.set_iteration_order import remembered
 from ..guards.value_or_identity import METHOD_WRAPPER
 from ..interpreter.reads_past_overrides import dict_of
 from . import object_lifetimes

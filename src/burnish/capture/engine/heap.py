@@ -13,7 +13,7 @@ import weakref
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from ..guards.bypass_subclass_methods import base_of, has_key, items_of, length_of
+from ..guards.builtin_container_subclasses import base_of, has_key, items_of, length_of
 from ..guards.changing_numbers import CHANGING_NAMES, NUMBERS, leads_to
 from ..guards.guards import Guard
 from ..guards.object_sources import Source, Sources

@@ -19,7 +19,7 @@ from typing import Any
 import torch
 
 from ..guards.object_sources import Source
-from ..guards.set_layouts import ByIdentity
+from ..guards.set_iteration_order import ByIdentity
 from ..interpreter.frames import Generator
 from ..interpreter.generator_delegation import runs_code_when_closed
 from ..interpreter.reads_past_overrides import shows_other_dict, store_class_fact

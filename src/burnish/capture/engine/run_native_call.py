@@ -13,10 +13,10 @@ from torch.utils._pytree import tree_leaves, tree_map
 
 from ...errors import InternalError
 from .. import breaks
+from ..guards.debug_check_untraced_calls import UntracedCallDetector
 from ..guards.tensor_metadata import TENSOR_TYPES, WithoutRules
-from ..guards.untraced_call_detector import UntracedCallDetector
 from ..interpreter.frames import MISSING, Raised
-from ..interpreter.program_errors import fail, is_ours
+from ..interpreter.program_or_tracer_errors import fail, is_ours
 from ..python.operators import value_kinds
 from ..pytorch import recorder_fast_path, torch_call_roles
 from .break_signals import BreakAfterOperation, Stop

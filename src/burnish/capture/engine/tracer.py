@@ -38,8 +38,8 @@ from ..python.calls import call_dispatch, import_statements
 from ..python.messages import print_and_format, trainer_logging
 from ..python.operators import (
     binary_operators,
+    functions_called_by_guards,
     guard_before_native_read,
-    guard_runtime_functions,
     iteration,
     membership,
     subscripts,
@@ -49,7 +49,7 @@ from ..python.operators import (
 from ..python.polyfills import object_polyfills
 from ..pytorch import activation_checkpointing
 from ..pytorch.backward_and_grad import Gradients
-from ..subclasses import callbacks_from_dispatch
+from ..subclasses import tentative_dispatch_callbacks
 from ..subclasses.subclass_tensors import Subclasses
 from ..symbolic_sizes.unbacked_sizes import UnbackedSizes
 from . import adopt_outside_generators, globals_and_cells, run_native_call
@@ -106,8 +106,8 @@ class Tracer(Machine):
     under_recorder = run_native_call.under_recorder
     plainly = run_native_call.plainly
     watched = run_native_call.watched
-    interpret = callbacks_from_dispatch.interpret
-    interpret_purely = callbacks_from_dispatch.interpret_purely
+    interpret = tentative_dispatch_callbacks.interpret
+    interpret_purely = tentative_dispatch_callbacks.interpret_purely
     take_over = adopt_outside_generators.take_over
     adopt_running_generators = adopt_outside_generators.adopt_running_generators
 
@@ -164,7 +164,7 @@ class Tracer(Machine):
         self.count = 0
         self.is_short_of_stack = False  # in this call, by our own frames
         self.earlier_segments = 0  # of the continuation that is traced
-        self.program_error: BaseException | None = None  # see program_errors
+        self.program_error: BaseException | None = None  # see program_or_tracer_errors
         self.answer: tuple[Frame, int, Any] | None = None  # the last native result, and its instruction
         self.line_cache: dict[tuple[int, int], tuple[str | None, bool]] = {}
         if not options.runs_python or events.is_asked_for("plan"):
@@ -351,9 +351,9 @@ class Tracer(Machine):
         if expression.operation is None:
             self.heap.guard("equal", expression.operands[0], value)
         else:
-            is_it = (guard_runtime_functions.same_value, (expression, value))
+            is_it = (functions_called_by_guards.same_value, (expression, value))
             if type(value) is float and value != value:
-                is_it = (guard_runtime_functions.is_nan, (expression,))
+                is_it = (functions_called_by_guards.is_nan, (expression,))
             self.heap.guard("outcome", None, (live_scalars.Expression(*is_it), True))
 
     def apply_in_graph(self, operation: Callable, operands: tuple) -> Any:
@@ -417,7 +417,7 @@ class Tracer(Machine):
 
     def join_strings(self, parts: list) -> str:
         if any(isinstance(p, Live) for p in parts):
-            return live_scalars.apply(guard_runtime_functions.join, *parts)
+            return live_scalars.apply(functions_called_by_guards.join, *parts)
         return "".join(parts)
 
     # ---- iteration

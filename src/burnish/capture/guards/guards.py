@@ -28,10 +28,10 @@ import torch
 from ...tensors.tensor_types import is_leaf
 from ..interpreter.reads_past_overrides import dict_of
 from . import iterator_contents
-from .array_inputs import tensor_of_array
-from .bypass_subclass_methods import base_of, elements_of, length_of
+from .builtin_container_subclasses import base_of, elements_of, length_of
+from .numpy_array_inputs import tensor_of_array
 from .object_sources import Source
-from .set_layouts import ByIdentity, SameObjects, has_other_layout, is_remembered, remembered
+from .set_iteration_order import ByIdentity, SameObjects, has_other_layout, is_remembered, remembered
 from .tensor_metadata import (
     FACT_NAMES,
     STATE_NAMES,

@@ -15,7 +15,7 @@ from ..engine.interpreted_or_native import is_pure_module, is_trusted_function, 
 from ..interpreter.frames import EXHAUSTED, NULL, UNBOUND
 from ..interpreter.reads_past_overrides import store_class_fact
 from ..numbers import numpy_tables
-from . import value_bases
+from . import immutable_builtin_subclasses
 from .tensor_metadata import TENSOR_TYPES
 
 SINGLETONS = (None, True, False, Ellipsis, NotImplemented, NULL, UNBOUND, EXHAUSTED)
@@ -53,7 +53,7 @@ METHOD_WRAPPER = type("".__add__)
 GUARDED_KINDS = (
     *(torch.Tensor, torch.nn.Module, list, tuple, dict, set, collections.deque, types.MappingProxyType),
     *(types.FunctionType, types.MethodType, types.BuiltinFunctionType, METHOD_WRAPPER, functools.partial),
-    *(BaseException, *value_bases.BASES, *GETTERS),
+    *(BaseException, *immutable_builtin_subclasses.BASES, *GETTERS),
 )
 
 
@@ -72,7 +72,7 @@ def is_compared_by_value(kind: type) -> bool:
 
 PLAIN_KINDS: dict[type, bool] = {}
 SPECIAL_KINDS = (
-    *(tuple, *value_bases.BASES, type, enum.Enum, torch.Tensor, types.ModuleType, functools.partial),
+    *(tuple, *immutable_builtin_subclasses.BASES, type, enum.Enum, torch.Tensor, types.ModuleType, functools.partial),
     *(functools._lru_cache_wrapper, *GETTERS, types.FunctionType, METHOD_WRAPPER, types.BuiltinFunctionType),
     types.MethodType,
 )

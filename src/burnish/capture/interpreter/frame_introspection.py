@@ -13,7 +13,7 @@ from collections.abc import Callable
 from types import CellType, FunctionType
 from typing import Any
 
-from ..guards.set_layouts import ByIdentity
+from ..guards.set_iteration_order import ByIdentity
 from .frames import MISSING, UNBOUND, Frame, Raised, cell_value
 from .versions.behavior import BEHAVIOR
 

@@ -28,7 +28,7 @@ from ...tensors.in_place_names import is_in_place_name
 from .. import breaks
 from ..engine.interpreted_or_native import is_trusted_namespace
 from ..guards.tensor_metadata import TENSOR_TYPES
-from ..python.operators import guard_runtime_functions
+from ..python.operators import functions_called_by_guards
 from ..pytorch import number_arguments
 from . import assert_graph_numbers, live_scalars
 from .assert_graph_numbers import as_tensor
@@ -74,7 +74,7 @@ class GraphText(live_scalars.Expression):
         raise NotBeforehand
 
 
-TEXTS = frozenset((str, repr, format, operator.add, guard_runtime_functions.join))
+TEXTS = frozenset((str, repr, format, operator.add, functions_called_by_guards.join))
 """Operations that make texts, and that never raise for a number of the same type (but for the format "c")."""
 
 

@@ -15,7 +15,7 @@ from typing import Any
 
 import torch
 
-from ..guards.array_inputs import tensor_of_array
+from ..guards.numpy_array_inputs import tensor_of_array
 from ..guards.tensor_metadata import TENSOR_TYPES
 from ..interpreter.frames import MISSING
 from ..numbers import constant_arrays

@@ -37,8 +37,8 @@ from torch.autograd.profiler import record_function
 from ...frontend import marks
 from .. import breaks
 from ..engine.interpreted_or_native import find_on_type, is_trusted, is_user_type
-from ..guards import value_bases
-from ..guards.bypass_subclass_methods import elements_of
+from ..guards import immutable_builtin_subclasses
+from ..guards.builtin_container_subclasses import elements_of
 from ..interpreter import emulated_frames
 from ..interpreter.frames import MISSING, Generator
 from ..numbers import assert_graph_numbers, decimal_arithmetic, live_scalars, object_addresses
@@ -82,7 +82,7 @@ from .polyfills import (
     container_polyfills,
     iterator_polyfills,
     itertools_polyfills,
-    protocol_polyfills,
+    operator_polyfills,
     reduction_polyfills,
     sort_polyfills,
 )
@@ -138,7 +138,7 @@ def _hash(m: Any, args: tuple, kwargs: dict) -> Any:
     is_of_object = lookup(m, type(args[0]), "__hash__")[1] is object
     method = MISSING if is_of_object else special_method(m, args[0], "__hash__")  # which would keep the object alive
     if isinstance(method, types.MethodType):
-        return m.call(protocol_polyfills.hash_of, (method,), {})
+        return m.call(operator_polyfills.hash_of, (method,), {})
     if issubclass(type(args[0]), Live) or _hashes_by_value(m, args[0]):
         guard_before_native_read.check_key(m, args[0])
         return sequence_builtins.native(m, hash, args, kwargs)
@@ -156,8 +156,8 @@ def _hashes_by_value(m: Any, value: Any) -> bool:
         return all(_hashes_by_value(m, part) for part in elements_of(value))
     if issubclass(type(value), Live):
         return True  # it is settled
-    if value_bases.base_of_value(type(value)) is not None:
-        return _hashes_by_value(m, value_bases.value_of(value))
+    if immutable_builtin_subclasses.base_of_value(type(value)) is not None:
+        return _hashes_by_value(m, immutable_builtin_subclasses.value_of(value))
     if type(value) in (range, complex):
         return value == value
     return m.heap.is_constant_key(value) and value == value  # a NaN hashes by its address

@@ -9,7 +9,7 @@ from typing import Any
 
 from .. import breaks
 from ..engine.interpreted_or_native import find_on_type, is_trusted_type, is_user_type
-from ..guards import value_bases
+from ..guards import immutable_builtin_subclasses
 from ..interpreter.frame_introspection import namespace_of
 from ..interpreter.frames import MISSING, PUSHED, SAMPLE, Generator, Raised
 from ..interpreter.reads_past_overrides import dict_of
@@ -198,10 +198,12 @@ def new_of(m: Any, owner: type, args: tuple, kwargs: dict) -> Any:
         return _new(m, args, kwargs)
     if owner is type:
         return class_creation.make_class(m, type.__new__, args, kwargs)
-    if owner in (tuple, dict, list, set, *value_bases.BASES) or issubclass(owner, (BaseException, dict, list)):
+    if owner in (tuple, dict, list, set, *immutable_builtin_subclasses.BASES) or issubclass(
+        owner, (BaseException, dict, list)
+    ):
         if owner in (tuple, frozenset) and len(args) > 1 and wants_python(m, args[1:2]):
             return m.call(object_polyfills.tuple_of_class, (owner.__new__, *args), kwargs)
-        if owner in value_bases.BASES:
+        if owner in immutable_builtin_subclasses.BASES:
             args = tuple(map(settled, args))
         m.heap.expose(args)
         return m.made(m.plainly(owner.__new__, *args, **kwargs))

@@ -17,7 +17,7 @@ from .. import breaks
 from ..engine.interpreted_or_native import find_on_type, is_trusted_type, is_user_type
 from ..engine.object_lifetimes import UNREFERENCED, rule_of
 from ..engine.torch_call_records import NotRecordable
-from ..guards import value_bases
+from ..guards import immutable_builtin_subclasses
 from ..guards.tensor_metadata import TENSOR_TYPES
 from ..interpreter.frame_introspection import arguments_of_super
 from ..interpreter.frames import MISSING, Generator
@@ -27,12 +27,12 @@ from ..numpy_calls import numpy_dispatch
 from ..pytorch.modules import module_backward_hooks
 from ..pytorch.torch_call_roles import why_not_leaf
 from ..subclasses import make_tensors
-from . import class_creation, iterator_creation, locks, random_objects, text_streams
+from . import class_creation, in_memory_streams, iterator_creation, locks, random_objects
 from .attributes.class_lookup import lookup, table_of
 from .attributes.descriptor_binding import special_method
 from .messages import print_and_format
 from .operators import guard_before_native_read, iteration, truth_and_identity, value_kinds
-from .polyfills import container_polyfills, iterator_polyfills, object_polyfills, protocol_polyfills
+from .polyfills import container_polyfills, iterator_polyfills, object_polyfills, operator_polyfills
 
 ITERABLE_MAKERS = {
     list: container_polyfills.to_list,
@@ -158,7 +158,7 @@ def construct_by_type(m: Any, cls: type, args: tuple, kwargs: dict) -> Any:
         return class_creation.make_class(m, type.__new__, (cls, *args), kwargs)
     if (
         issubclass(cls, BaseException)
-        or issubclass(cls, (dict, *ELEMENT_KINDS, *value_bases.BASES))
+        or issubclass(cls, (dict, *ELEMENT_KINDS, *immutable_builtin_subclasses.BASES))
         and is_user_type(cls)
         or new_owner is object
         and init_owner is object
@@ -288,12 +288,12 @@ def _convert(m: Any, cls: type, args: tuple, kwargs: dict) -> Any:
             if name == "__index__":
                 if cls is not int:
                     m.stop(breaks.OPAQUE_CALL, f"{cls.__name__}() of an object with __index__")
-                return m.call(protocol_polyfills.number_of, (method, int, name), {})
+                return m.call(operator_polyfills.number_of, (method, int, name), {})
             if cls in (bool, bytes):
                 text = f"{name} returned non-{cls.__name__} (type {{}})"
-                return m.call(protocol_polyfills.of_kind, (method, cls, text), {})
+                return m.call(operator_polyfills.of_kind, (method, cls, text), {})
             owner = f"{type(value).__name__}." if cls is float else ""
-            return m.call(protocol_polyfills.number_of, (method, cls, owner + name), {})
+            return m.call(operator_polyfills.number_of, (method, cls, owner + name), {})
     return native(m, cls, args, kwargs)
 
 
@@ -435,7 +435,7 @@ CONSTRUCTORS: dict[type, Any] = {
     random.Random: random_objects.construct,
     torch.utils.hooks.BackwardHook: module_backward_hooks.make,
     torch._C._InferenceMode: _inference_mode_guard,
-    **dict.fromkeys(text_streams.KINDS, text_streams.make),
+    **dict.fromkeys(in_memory_streams.KINDS, in_memory_streams.make),
     **dict.fromkeys(locks.KINDS, _plain_container),
 }
 

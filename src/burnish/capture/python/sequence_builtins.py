@@ -15,7 +15,7 @@ import torch
 from .. import breaks
 from ..engine.container_changes import refuse_view_of_methods
 from ..engine.interpreted_or_native import OUR_PATH, is_trusted_type
-from ..guards.bypass_subclass_methods import elements_of
+from ..guards.builtin_container_subclasses import elements_of
 from ..interpreter import frames as fr
 from ..interpreter.frames import EXHAUSTED, MISSING, Generator, Raised
 from ..interpreter.versions.behavior import BEHAVIOR
@@ -25,8 +25,8 @@ from ..numpy_calls import numpy_dispatch
 from .attributes.class_lookup import lookup
 from .attributes.descriptor_binding import special_method
 from .calls import native_call_rules
-from .operators import guard_runtime_functions, iteration, value_kinds
-from .polyfills import iterator_polyfills, protocol_polyfills, reduction_polyfills, sort_polyfills
+from .operators import functions_called_by_guards, iteration, value_kinds
+from .polyfills import iterator_polyfills, operator_polyfills, reduction_polyfills, sort_polyfills
 
 
 def _len(m: Any, args: tuple, kwargs: dict) -> Any:
@@ -48,7 +48,7 @@ def _len(m: Any, args: tuple, kwargs: dict) -> Any:
     method = special_method(m, value, "__len__")
     if isinstance(method, types.MethodType):
         return (
-            m.call(method, (), {}) if is_trusted_type(type(value)) else m.call(protocol_polyfills.length, (method,), {})
+            m.call(method, (), {}) if is_trusted_type(type(value)) else m.call(operator_polyfills.length, (method,), {})
         )
     if lookup(m, type(value), "__len__")[0] in (MISSING, None):
         return m.plainly(len, value)
@@ -114,8 +114,8 @@ def _sum(m: Any, args: tuple, kwargs: dict) -> Any:
     is_plain = not BEHAVIOR.sum_corrects_floats or all(issubclass(type(number), int) for number in numbers)
     if live and not is_plain and len(numbers) <= live_scalars.DEEPEST_FORMULA:
         known = not any(number.expression.in_graph for number in live)
-        if known and live_scalars.has_result(guard_runtime_functions.summed, *numbers):
-            return live_scalars.apply(guard_runtime_functions.summed, *numbers)
+        if known and live_scalars.has_result(functions_called_by_guards.summed, *numbers):
+            return live_scalars.apply(functions_called_by_guards.summed, *numbers)
     if wants_python(m, args[:1]) or holds_objects(items) or live and is_plain:
         polyfill = reduction_polyfills.sum_corrected if BEHAVIOR.sum_corrects_floats else reduction_polyfills.sum_
         return m.call(reduction_polyfills.sum_ if numbers else polyfill, (items, *args[1:]), kwargs)

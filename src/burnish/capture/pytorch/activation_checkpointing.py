@@ -252,10 +252,10 @@ class CapturedRegion(Region):
             return False
         from torch._higher_order_ops.wrap import tag_activation_checkpoint  # few programs have such a backend
 
-        from .higher_order import grouped_calls
+        from .higher_order import outline_recorded_calls
 
         start, given = self.start.calls, {"use_reentrant": self.is_reentrant}
-        graph = grouped_calls.group(self.m, start, tag_activation_checkpoint, given)
+        graph = outline_recorded_calls.group(self.m, start, tag_activation_checkpoint, given)
         if graph is not None and self.policy is not None:
             contexts = torch_checkpoint.create_selective_checkpoint_contexts
             graph.meta["_checkpoint_context_fn"] = functools.partial(contexts, self.policy.policy)

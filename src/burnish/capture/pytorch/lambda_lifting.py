@@ -22,7 +22,7 @@ from ..engine.interpreted_or_native import is_trusted
 from ..guards.tensor_metadata import TENSOR_TYPES
 from ..guards.value_or_identity import GUARDED_KINDS
 from ..interpreter.frames import UNBOUND, cell_value
-from ..interpreter.program_errors import fail
+from ..interpreter.program_or_tracer_errors import fail
 from ..numbers.live_scalars import Live
 from .cond import Branch
 from .custom_functions.autograd_function_side_effects import written_by

@@ -79,7 +79,7 @@ OF_MANY_TENSORS = ("_foreach_", "_fused_")  # called by optimizers: all their nu
 def takes_live_numbers(target: Any) -> bool:
     name = target if isinstance(target, str) else getattr(target, "__name__", "")
     if isinstance(target, OPERATORS):
-        if not is_of_torch(target):  # a name says nothing of them: see `library_operators.call_with_numbers`
+        if not is_of_torch(target):  # a name says nothing of them: see `torch_library_operators.call_with_numbers`
             return False
         name = name.partition(".")[0]
     return name in VALUE_CALLS or name.startswith(OF_MANY_TENSORS)

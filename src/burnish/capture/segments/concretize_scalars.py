@@ -18,7 +18,7 @@ from typing import Any
 
 import torch
 
-from ..guards import set_layouts
+from ..guards import set_iteration_order
 from ..guards.iterator_contents import VIEWS, container_of, reduced, table_of
 from ..interpreter.frames import Frame, Generator, cell_value
 from ..interpreter.reads_past_overrides import dict_of
@@ -191,10 +191,10 @@ class ScalarConcretizer:
 
     def frozenset_(self, value: frozenset) -> frozenset:
         parts, changed = self.parts(value)
-        steps = set_layouts.how_to_make(value) if changed else None
-        return (
-            value if not changed else frozenset(parts) if steps is None else set_layouts.make(frozenset, steps, parts)
-        )
+        steps = set_iteration_order.how_to_make(value) if changed else None
+        if not changed:
+            return value
+        return frozenset(parts) if steps is None else set_iteration_order.make(frozenset, steps, parts)
 
     def list_(self, value: list) -> list:
         if not self.is_untouched(value):
@@ -221,12 +221,12 @@ class ScalarConcretizer:
         if not self.is_untouched(value):
             parts, changed = self.parts(set.__iter__(value))
             if changed:
-                steps = set_layouts.how_to_make(value)
+                steps = set_iteration_order.how_to_make(value)
                 set.clear(value)
                 if steps is None:
                     set.update(value, parts)
                 else:
-                    set_layouts.fill(value, steps, parts)
+                    set_iteration_order.fill(value, steps, parts)
         return self.instance(value)
 
     def deque(self, value: collections.deque) -> collections.deque:

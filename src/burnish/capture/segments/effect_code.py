@@ -15,8 +15,8 @@ import torch
 from ..engine.break_signals import Unrebuildable
 from ..engine.container_changes import KEYED, MANY, SELF, OtherSet
 from ..engine.object_lifetimes import Origin, Watched, runs_code_at_the_end
-from ..guards import set_layouts
-from ..guards.bypass_subclass_methods import items_of
+from ..guards import set_iteration_order
+from ..guards.builtin_container_subclasses import items_of
 from ..interpreter.frames import UNBOUND, cell_value
 from ..pytorch.backward_and_grad import set_gradients
 from .rebuild_functions import build_frame
@@ -131,7 +131,7 @@ class Effects:
         parts = "[" + ", ".join(map(self.to.build, value.elements if type(value) is OtherSet else value)) + "]"
         if type(value) is OtherSet:
             kind, steps = self.to.constant(value.kind), self.to.constant(value.steps)
-            return f"{self.to.constant(set_layouts.make)}({kind}, {steps}, {parts})"
+            return f"{self.to.constant(set_iteration_order.make)}({kind}, {steps}, {parts})"
         return f"dict.fromkeys({parts})" if type(value) is dict else parts
 
     def change_fields(self, origin: Origin, target: str) -> None:

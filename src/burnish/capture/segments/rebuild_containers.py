@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from ..engine.break_signals import Unrebuildable
-from ..guards import set_layouts
-from ..guards.bypass_subclass_methods import elements_of, length_of
+from ..guards import set_iteration_order
+from ..guards.builtin_container_subclasses import elements_of, length_of
+from ..guards.immutable_builtin_subclasses import base_of_value, value_of
 from ..guards.iterator_contents import container_of, reduced, table_of
-from ..guards.value_bases import base_of_value, value_of
 from .rebuild_instances import build_attributes, build_key, steps_to
 from .template_runtime import set_state
 
@@ -35,7 +35,9 @@ def build_sequence(to: Rebuilder, value: Any) -> str:
     steps = steps_to(to, value)
     if steps is None:
         return to.name_once(value, f"{to.constant(kind)}([{parts}])")
-    return to.name_once(value, f"{to.constant(set_layouts.make)}({to.constant(kind)}, {to.constant(steps)}, [{parts}])")
+    return to.name_once(
+        value, f"{to.constant(set_iteration_order.make)}({to.constant(kind)}, {to.constant(steps)}, [{parts}])"
+    )
 
 
 def build_dictionary(to: Rebuilder, value: dict) -> str:

@@ -11,8 +11,8 @@ import torch
 
 from ..engine.break_signals import Unrebuildable
 from ..engine.container_changes import has_lasting_order, hashes_in_python
-from ..guards import set_layouts
-from ..guards.bypass_subclass_methods import base_of, elements_of, items_of, length_of
+from ..guards import set_iteration_order
+from ..guards.builtin_container_subclasses import base_of, elements_of, items_of, length_of
 from ..interpreter import tracebacks
 from ..interpreter.reads_past_overrides import dict_of, shows_other_dict
 from ..python.operators import user_keys
@@ -90,13 +90,13 @@ def build_key(to: Rebuilder, key: Any) -> str:
     return to.build(key)
 
 
-def steps_to(to: Rebuilder, value: Any) -> set_layouts.Steps | None:
+def steps_to(to: Rebuilder, value: Any) -> set_iteration_order.Steps | None:
     """How a set gets the order that its elements have here. None if they have another one in each call."""
-    if length_of(value) < 2 and not set_layouts.was_changed(value) or not has_lasting_order(to.heap, value):
+    if length_of(value) < 2 and not set_iteration_order.was_changed(value) or not has_lasting_order(to.heap, value):
         return None
-    if set_layouts.is_made_in_order(value):
+    if set_iteration_order.is_made_in_order(value):
         return None
-    steps = set_layouts.how_to_make(value, hashes_once=any(map(hashes_in_python, elements_of(value))))
+    steps = set_iteration_order.how_to_make(value, hashes_once=any(map(hashes_in_python, elements_of(value))))
     if steps is None:
         raise Unrebuildable(value, "a set whose order comes from elements that were removed")
     return steps
@@ -133,7 +133,7 @@ def build_instance(to: Rebuilder, value: Any) -> str:
         given = (
             f"{name}, [{', '.join(parts)}]" if steps is None else f"{name}, {to.constant(steps)}, [{', '.join(parts)}]"
         )
-        to.lines.append(f"{to.constant(extend if steps is None else set_layouts.fill)}({given})")
+        to.lines.append(f"{to.constant(extend if steps is None else set_iteration_order.fill)}({given})")
     return name
 
 

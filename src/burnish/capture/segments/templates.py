@@ -33,14 +33,14 @@ from ..engine.interpreted_or_native import is_trusted_type, is_user_type
 from ..engine.torch_call_records import Handle
 from ..guards import iterator_contents
 from ..guards.guards import CheckWriter
+from ..guards.immutable_builtin_subclasses import base_of_value
 from ..guards.object_sources import Source
 from ..guards.tensor_metadata import WithoutRules
-from ..guards.value_bases import base_of_value
 from ..guards.value_or_identity import SINGLETON_IDS
 from ..interpreter.frames import Generator
 from ..numbers import constant_arrays, min_max_of_tensors, numpy_tables, object_addresses
 from ..numbers.live_scalars import Live
-from ..python import locks, text_streams
+from ..python import in_memory_streams, locks
 from ..python.messages import warning_filters
 from ..python.operators import iteration, value_kinds
 from ..pytorch import tensor_hooks_and_data
@@ -273,7 +273,7 @@ BUILDERS: dict[type, Any] = {
     bytearray: rebuild_containers.build_bytearray,
     types.GenericAlias: rebuild_functions.build_generic_alias,
     weakref.ref: rebuild_functions.build_weak_reference,
-    **dict.fromkeys(text_streams.KINDS, text_streams.build),
+    **dict.fromkeys(in_memory_streams.KINDS, in_memory_streams.build),
     **dict.fromkeys(locks.KINDS, locks.build),
     Generator: rebuild_functions.build_generator,
     RemovableHandle: tensor_hooks_and_data.build_handle,

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from .. import breaks
-from .callbacks_from_dispatch import NestedRegion
+from .tentative_dispatch_callbacks import NestedRegion
 
 
 class ModeRegion(NestedRegion):

@@ -26,11 +26,11 @@ from ...runtime.argument_trees import tensors_in
 from .. import breaks
 from ..engine.torch_call_records import NotRecordable
 from ..guards.tensor_metadata import WithoutRules, is_ruled_kind, is_tensor
-from ..interpreter.program_errors import call_for_program, internal
+from ..interpreter.program_or_tracer_errors import call_for_program, internal
 from ..python.operators import guard_before_native_read
-from ..pytorch import library_operators, torch_call_roles
-from .callbacks_from_dispatch import NestedRegion
+from ..pytorch import torch_call_roles, torch_library_operators
 from .subclass_tensors import NO_FUNCTION, has_dispatch, is_subclass, subclasses_in
+from .tentative_dispatch_callbacks import NestedRegion
 
 DEFAULT_FUNCTION = torch.Tensor.__torch_function__.__func__
 NATIVE_MODULES = ("torch._subclasses", "torch.distributed", "torch._functorch", "torch.export")
@@ -88,7 +88,7 @@ def call_registered_rule(rule_and_kind, func, kinds, args, kwargs):  # type: ign
 def dispatch_rule(m: Any, func: Any, kind: type) -> tuple[Any, Any]:
     """The function that calls the rule of a class for an operator, and its first argument. `torch.library` may have
     another rule for them than the class."""
-    rule = library_operators.rule_for_class(m, func, kind)
+    rule = torch_library_operators.rule_for_class(m, func, kind)
     return (call_dispatch_rule, kind) if rule is None else (call_registered_rule, (rule, kind))
 
 

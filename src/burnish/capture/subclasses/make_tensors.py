@@ -11,11 +11,11 @@ from .. import breaks
 from ..engine.torch_call_records import NotRecordable
 from ..guards.tensor_metadata import WithoutRules
 from ..interpreter.frames import MISSING
-from ..interpreter.program_errors import call_for_program, internal
+from ..interpreter.program_or_tracer_errors import call_for_program, internal
 from ..python.operators import guard_before_native_read
-from .callbacks_from_dispatch import NestedRegion
 from .interpret_rules import DEFAULT_FUNCTION, as_subclass, converted
 from .subclass_tensors import has_dispatch, is_subclass
+from .tentative_dispatch_callbacks import NestedRegion
 
 
 def make_wrapper(m: Any, args: tuple, kwargs: dict) -> Any:

@@ -1,1 +1,1 @@
-"""Symbolic sizes: dimensions that may differ in the next call."""
+"""Symbolic sizes (dynamic shapes): dimensions that may differ in the next call. Others are specialized to constants."""

@@ -22,8 +22,8 @@ from ..guards.object_sources import Source
 from ..guards.tensor_metadata import open_facts
 from ..numbers import live_scalars
 from .dynamic_dimensions import SymbolicSizeRequest, SymbolicSizes
-from .size_box import SizeBox
 from .size_symbols import LEAST, MOST_SIZE, LeafSize, Symbols
+from .verified_size_ranges import SizeBox
 
 LAYOUT_FACTS = frozenset(("stride", "is_contiguous", "_debug_has_internal_overlap"))
 

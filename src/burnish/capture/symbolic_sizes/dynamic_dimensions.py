@@ -36,7 +36,7 @@ from ..guards.predict_growing_sizes import NOTHING
 from ..guards.tensor_metadata import TENSOR_TYPES, open_facts
 from ..numbers import graph_numbers, live_scalars
 from ..pytorch import number_arguments, torch_call_roles
-from . import argument_checks
+from . import guard_integer_arguments
 from .example_inputs import (
     Like,
     SymbolicExampleInputs,
@@ -50,7 +50,7 @@ from .meta_shape_replay import NotRepeatable, ShapeReplay
 from .size_symbols import FAR, LEAST, LeafSize, SymbolPlace, Symbols, size_query
 
 if TYPE_CHECKING:
-    from .size_box import SizeBox
+    from .verified_size_ranges import SizeBox
 
 NUMBER = -1
 """In place of a dimension: the symbol is a number by itself."""
@@ -122,7 +122,7 @@ class SymbolicSizes:
         self.tracer.guard_outcome(live_scalars.Expression(self.box_of(inputs).holds, tuple(left)), True)
 
     def box_of(self, inputs: SymbolicExampleInputs) -> SizeBox:
-        from .size_box import SizeBox  # few programs have symbolic sizes
+        from .verified_size_ranges import SizeBox  # few programs have symbolic sizes
 
         symbols, number = self.symbols, computation(self.symbols, unsettled(self.symbols))
         # For shapes alone it does not matter that a tensor is lazily conjugated.
@@ -373,7 +373,7 @@ class SymbolicSizes:
         shape = self.shape_of(given[0])
         dim = keywords.get("dim", given[position] if len(given) > position else 0)
         if shape is not None and type(dim) is int and -len(shape) <= dim < len(shape):
-            argument_checks.check_chunks(shape[dim], name, given, keywords)
+            guard_integer_arguments.check_chunks(shape[dim], name, given, keywords)
         elif shape is not None:
             self.specialize_sizes(given[0])
 

@@ -67,7 +67,7 @@ class UnbackedSizes:
         if not may_keep_sizes(self.tracer) or "out" in kwargs:
             return False
         if isinstance(func, torch_call_roles.OF_LIBRARIES):
-            from .data_dependent_library_sizes import sizes_from_data  # few operators have such results
+            from .custom_operator_dynamic_sizes import sizes_from_data  # few operators have such results
 
             self.dims = sizes_from_data(func, args, kwargs, result)
             return self.dims is not None

@@ -1,4 +1,4 @@
-"""Makes a failing graph smaller, as long as it fails in the same way.
+"""Delta debugging: makes a failing graph smaller, as long as it fails in the same way.
 
     smallest(graph, fails)        `fails(graph)` says whether one still does
 

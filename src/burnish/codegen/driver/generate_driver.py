@@ -48,7 +48,7 @@ from ...schedule.plan_steps import Call, MakeView, Plan, line_of, name_of
 from ...tensors.tensor_types import NumberType
 from ...tensors.views.view_maps import view_offset
 from ...tensors.weight_packing import LayerPanels, Panels
-from .step_liveness import first_write, last_uses
+from .last_uses_by_step import first_write, last_uses
 from .value_storage import ValueStorage
 
 

@@ -35,7 +35,7 @@ from ...runtime.linking import torch_blas_symbols, torch_thread_pool, vector_mat
 from ...runtime.program.native_kernels import NativeFunction, NativeKernel, bind, load
 from ...schedule.loops.loop_ir import Kernel
 from ..loops.kernel_listing import listing
-from .functions import openmp_parallel_for
+from .functions import parallel_for_fallback
 from .print_kernel_module import PARALLEL, SYMBOL, print_module
 from .shared_machine_code import Form, form_of, shared_module
 from .target_cpu import Host, host, initialize
@@ -257,7 +257,7 @@ def symbols() -> dict[str, int]:
     others = vector_math_symbols.symbols() | torch_blas_symbols.symbols()
     if PARALLEL in found:
         return found | others
-    text = openmp_parallel_for.OPENMP if found else openmp_parallel_for.SERIAL
+    text = parallel_for_fallback.OPENMP if found else parallel_for_fallback.SERIAL
     made = load(object_code(text, host()), PARALLEL, found)
     _forever.append(made)
     return {PARALLEL: made.address} | others

@@ -17,7 +17,6 @@ from ...ir.untraceable_graph import NumberLost, Untraceable
 from ...ops.operator_record import Op, lookup
 from ...tensors.fit_size_formulas import GivenSize
 from ...tensors.tensor_types import TensorType, has_stride
-from .confirm_call import confirm
 from .expand_foreach import rule_for
 from .number_inputs import Numbers, tensor_of_number
 from .replace_cudnn_batch_norm import CUDNN
@@ -26,6 +25,7 @@ from .storage_offsets import AS_STRIDED, check_offset, result_offsets
 from .torch_modes import inference_mode_of_result
 from .trace_tensor import TraceTensor, gradient_type, lazily
 from .traceability import why_not_input
+from .validate_call_in_eager import confirm
 
 ITEM = torch.ops.aten._local_scalar_dense.default
 TO_COPY = torch.ops.aten._to_copy.default

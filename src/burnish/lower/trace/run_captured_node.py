@@ -8,14 +8,14 @@ import torch
 
 from ...ir.graph_builder import Builder
 from ...ir.untraceable_graph import Untraceable
-from ...tensors.known_warnings import call_quietly
+from ...tensors.warnings_already_given import call_quietly
 from .aten_tracer import AtenTracer
+from .build_joint_graph import custom_backwards
 from .call_rewrites.masked_writes import is_masked_write, write_masked
 from .call_rewrites.max_pool1d_strides import is_pooled_line, pool_line
 from .call_rewrites.one_hot_class_check import check_classes, is_one_hot
 from .call_rewrites.recurrent_layers import is_recurrent, trace_recurrent
 from .call_rewrites.scalar_tensor_index import READS, has_scalar_index, read, write
-from .differentiate import custom_backwards
 from .symbolic_scalar import with_symbolic_scalars
 from .traceability import is_custom, why_not_called, why_not_data
 

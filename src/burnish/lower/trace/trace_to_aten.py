@@ -22,8 +22,8 @@ from ...ir.untraceable_graph import NumberLost, Untraceable
 from ...tensors.compile_request import facts_of_input, request_of
 from ...tensors.torch_state import TorchState
 from .aten_tracer import AtenTracer, Traced
+from .build_joint_graph import add_gradients
 from .call_rewrites.scalar_tensor_index import why_not_copied
-from .differentiate import add_gradients
 from .run_captured_node import run_node
 from .torch_modes import dispatcher_kept, plain_tensors, tracing
 from .trace_activation_checkpointing import Regions

@@ -14,7 +14,7 @@ version holds what it held. The watch holds no references; the check finds the o
 
 The contract of all code that reads the memory of other objects (this module, `tensor_guard_layout`,
 `tensor_mutation_watch`, `module_tensor_lookup`, `runtime.program.frozen_prologue`, the native code in
-`codegen.llvm.functions.guard_watch` and `memory_compare`, and `capture.guards.native_watch_plan`):
+`codegen.llvm.functions.native_guard_check` and `frozen_weights_compare`, and `capture.guards.native_watch_plan`):
 
 1. *Layout.* An offset is found by a trial on objects made for it, or is fixed for a Python version that `is_supported`
    names. Where the trial is ambiguous, nothing is read.
@@ -107,7 +107,7 @@ class Unwatchable(Exception):
 
 class Watch:
     def __init__(self, watcher: tuple[int, int], arguments: int = 0):
-        """`watcher`: the addresses of the functions of ``codegen.llvm.functions.guard_watch``."""
+        """`watcher`: the addresses of the functions of ``codegen.llvm.functions.native_guard_check``."""
         self.watcher, self.arguments = watcher, arguments
         self.calls: list[int] = []
         self.pins: list[int] = []

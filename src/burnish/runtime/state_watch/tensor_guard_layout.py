@@ -2,7 +2,7 @@
 
     layout = tensor_layout()                      None where torch's layout is not known
     words = layout.describe(x)                    None for a tensor that its words do not describe fully
-    description = [type of x, ..., checks]        as `codegen.llvm.functions.guard_watch` reads it
+    description = [type of x, ..., checks]        as `codegen.llvm.functions.native_guard_check` reads it
 
 A tensor that matches another one's description has the same type, dtype, device, layout, sizes, strides and dispatch
 keys. The keys show lazy conjugation, inference tensors and subclasses in C++. It also has the same `requires_grad`,

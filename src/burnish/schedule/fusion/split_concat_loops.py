@@ -19,7 +19,7 @@ from typing import TypeVar
 from ...ir.graph import Value
 from ...ops.shapes.concat_lowering import Concat, Part
 from ...tensors.views.affine_indices import Affine, Index
-from ...tensors.views.index_margins import note_within
+from ...tensors.views.index_range_conditions import note_within
 
 T = TypeVar("T")
 

@@ -15,9 +15,9 @@ import math
 from collections.abc import Mapping, Sequence
 
 from ... import fuel
-from ...ir.announce_stage import announce
 from ...ir.graph import Graph, Node, Value
 from ...ir.rewriter import Rewriter
+from ...ir.verify_and_publish_graph import announce
 from ...ops.burnish_primitives import REDUCTION_OF
 from ...tensors.fit_size_formulas import Space
 from ...tensors.views.view_maps import Reshape

@@ -32,8 +32,8 @@ from .candidate import Candidate
 from .measure_candidates import Measured, measure
 from .own_kernels import matmul_tiling_and_packing
 from .own_kernels.attention_tiling import NAME as OWN_ATTENTION
-from .own_kernels.own_kernel_candidates import NAME as OWN
-from .own_kernels.own_kernel_candidates import tilings
+from .own_kernels.own_matmul_and_convolution import NAME as OWN
+from .own_kernels.own_matmul_and_convolution import tilings
 from .own_kernels.quantized_product import INTEGERS as OWN_INTEGERS
 from .own_kernels.quantized_product import NAME as OWN_QUANTIZED
 from .own_kernels.skinny_gemm import MOST_ROWS

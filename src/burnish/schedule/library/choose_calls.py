@@ -1,4 +1,4 @@
-"""Dispatch to libraries: replaces each product and convolution by its fastest library call on this machine.
+"""Dispatch to libraries (kernel selection): replaces each product and convolution by its fastest library call.
 
     y = linear x, w, b, None, None        =>    p = prepare 'onednn packed', w, b
     z = aten.gelu.default y                     z = run 'onednn packed' gelu, x, p
@@ -18,10 +18,10 @@ from typing import Any
 import torch
 
 from ... import events, fuel
-from ...ir.announce_stage import announce
 from ...ir.frozen_values import state_values
 from ...ir.graph import Graph, Node, Value, map_values
 from ...ir.rewriter import Rewriter
+from ...ir.verify_and_publish_graph import announce
 from ...ops.burnish_primitives import CONV, LINEAR, PREPARE, QUANTIZED_LINEAR, RUN
 from ...settings import current
 from ...tensors.tensor_types import TensorType, contiguous_stride
@@ -39,8 +39,8 @@ from .candidate import Candidate
 from .choose_gpu_matmuls import choose_gpu_matmuls
 from .own_kernels.attention_tiling import NAME as OWN_ATTENTION
 from .own_kernels.attention_tiling import own_attention
-from .own_kernels.own_kernel_candidates import NAME as OWN
-from .own_kernels.own_kernel_candidates import own_candidate
+from .own_kernels.own_matmul_and_convolution import NAME as OWN
+from .own_kernels.own_matmul_and_convolution import own_candidate
 from .own_kernels.quantized_product import INTEGERS as OWN_INTEGERS
 from .own_kernels.quantized_product import of_one_row, own_dequantized
 from .own_kernels.token_attention import NAME as OWN_TOKEN

@@ -4,8 +4,8 @@
     z = aten.gelu.default y
 
 Runs with the setting `max_autotune`, before other calls are chosen. Each product is measured with its prologue and
-epilogue: see `matmul_prologue_epilogue` and `autotune_gpu_matmul.choose_matrix`. Where torch is as fast, the graph is
-unchanged.
+epilogue: see `gpu_matmul_prologue_epilogue_fusion` and `autotune_gpu_matmul.choose_matrix`. Where torch is as fast, the
+graph is unchanged.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from ...ir.graph import Graph, Node
 from ...ir.rewriter import Rewriter
 from ...ops.burnish_primitives import RUN
 from ..device_facts import target_of
-from ..fusion.matmul_prologue_epilogue import FusedWork, ValueReaders, find_fused_work, why_not_matrix
+from ..fusion.gpu_matmul_prologue_epilogue_fusion import FusedWork, ValueReaders, find_fused_work, why_not_matrix
 from .autotune_gpu_matmul import choose_matrix
 from .candidate import Candidate
 

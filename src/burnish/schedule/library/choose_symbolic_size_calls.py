@@ -17,8 +17,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from ... import fuel
-from ...ir.announce_stage import announce
 from ...ir.graph import Graph, Node, Value
+from ...ir.verify_and_publish_graph import announce
 from ...ops.burnish_primitives import LINEAR, QUANTIZED_LINEAR, RUN
 from ..partition.merge_recurrent_directions import Layer
 from .autotune_candidates import Choice, candidates, choose, is_read_once

@@ -18,7 +18,7 @@ from ...ops.scalar_ir import Access, Scalar, load, reduced
 from ...tensors.dtypes import NAMES
 from ...tensors.tensor_types import NumberType, TensorType
 from ...tensors.views.affine_indices import Affine, Index, constant
-from ...tensors.views.index_margins import dropped_on_error, note
+from ...tensors.views.index_range_conditions import dropped_on_error, note
 from ...tensors.views.view_maps import view_offset, view_type
 from ..fusion.fusion_groups import Group, is_reduction, is_running
 from ..fusion.split_concat_loops import Box, boxes_of

@@ -6,9 +6,9 @@
           b1[i0] = gelu(b0[i0])                                b0[i0] = gelu(b0[i0])
       on run, gelu                                         on gelu, which reuses the buffer of run
 
-It halves the memory, and the written lines are already in the cache. Only buffers of intermediate values are reused:
-inputs are left unchanged (`store_inputs_in_place` handles those that are written), except for those that backward is
-given by forward and that nothing else refers to.
+Buffer reuse halves the memory, and the written lines are already in the cache. Only buffers of intermediate values are
+reused: inputs are left unchanged (`store_inputs_in_place` handles those that are written), except for those that
+backward is given by forward and that nothing else refers to.
 """
 
 from __future__ import annotations

@@ -14,13 +14,13 @@ from collections.abc import Callable
 
 from ... import fuel
 from ...ir.alias_analysis import alias_base
-from ...ir.announce_stage import announce
 from ...ir.extract_subgraph import extract_subgraph
 from ...ir.frozen_values import state_values
 from ...ir.graph import Graph, Node, Value
+from ...ir.verify_and_publish_graph import announce
 from ...ops.burnish_primitives import RUN, VIEW
 from ...ops.operator_record import Pointwise
-from ...ops.shapes.elements_from_index import IndexFunction
+from ...ops.shapes.index_function_record import IndexFunction
 from ..library.call_specs import QuantizedSpec
 from .loop_or_library_call import why_not_loop
 

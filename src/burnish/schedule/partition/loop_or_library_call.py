@@ -5,7 +5,7 @@
     z = aten.mm.default y, c       library: its operands must be stored, so y is
 
 The value of a loop is stored if a library call reads it, if it is an output, or if recomputing it in each reader would
-cost more than a read from memory.
+cost more than a read from memory (the cost model counts its operations).
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from ...ir.graph import Graph, Node, Value, values_in
 from ...ops.burnish_primitives import ADD_AT, ASSEMBLED, CONVERT, FETCH, REDUCTION_OF, RUN_ALONG, VIEW
 from ...ops.operator_record import NoRule, Pointwise
 from ...ops.shapes.concat_lowering import ConcatRule, OperandPart, leaves
-from ...ops.shapes.elements_from_index import IndexFunction
+from ...ops.shapes.index_function_record import IndexFunction
 from ...settings import current
 from ...tensors.dtypes import NAMES
 from ...tensors.tensor_types import NumberType

@@ -16,9 +16,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ...ir.alias_analysis import storage_of
-from ...ir.announce_stage import announce
 from ...ir.extract_subgraph import extract_subgraph
 from ...ir.graph import Graph, Node, Value
+from ...ir.verify_and_publish_graph import announce
 from .activation_memory_budget import choose
 from .saved_or_recomputed import RecomputeChooser, late_as_can_be, with_shape_stand_in
 

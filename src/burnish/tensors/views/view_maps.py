@@ -16,7 +16,7 @@ from dataclasses import dataclass
 
 from ..tensor_types import TensorType, contiguous_stride
 from .affine_indices import Affine, Index, constant, split, split_hint
-from .index_margins import note_within
+from .index_range_conditions import note_within
 
 Shape = tuple[int, ...]
 Hints = list[tuple[int, int]] | None

@@ -19,7 +19,7 @@ from typing import Any
 
 import torch
 
-from ....tensors import observed_library_results
+from ....tensors import observed_custom_operator_types
 from ....tensors.collective_operators import is_collective_operator
 from ... import breaks
 from ...engine.guard_object_parts import is_argument
@@ -32,7 +32,7 @@ from ...interpreter.frames_to_slots import values_of
 from ...interpreter.reads_past_overrides import dict_of
 from ...numbers import numpy_tables
 from ...numpy_calls import numpy_dispatch
-from ...pytorch import library_operators, opaque_nodes
+from ...pytorch import opaque_nodes, torch_library_operators
 from ...pytorch.opaque_nodes import OpaqueCall
 from .. import object_creation
 from ..attributes.descriptor_binding import special_method
@@ -102,7 +102,7 @@ def call_operator(m: Any, operator: Any, args: tuple, kwargs: dict) -> Any:
     question = SIZE_QUESTIONS.get(operator)
     if question is not None and args and type(args[0]) in TENSOR_TYPES and not m.modes:
         return call(m, question, args, kwargs)
-    if not is_collective_operator(operator) and library_operators.runs_python(operator):
+    if not is_collective_operator(operator) and torch_library_operators.runs_python(operator):
         return call_registered(m, operator, args, kwargs)
     return call_torch(m, operator, args, kwargs)
 
@@ -120,19 +120,19 @@ def call_registered(m: Any, operator: Any, args: tuple, kwargs: dict) -> Any:
     """An operator that is implemented in Python."""
     if m.modes:
         return call_torch(m, operator, args, kwargs)
-    library_operators.guard_registrations(m, operator)
-    if m.heap.has_written() and (why := library_operators.why_may_read(m, operator)) is not None:
+    torch_library_operators.guard_registrations(m, operator)
+    if m.heap.has_written() and (why := torch_library_operators.why_may_read(m, operator)) is not None:
         m.stop(breaks.OPAQUE_CALL, f"{operator}, which may read what was just written: {why}")
     given = (*args, *kwargs.values())
     node = OpaqueCall(operator, str(operator))
     if m.options.runs_python and m.capabilities.may_run_opaquely:
         schema = getattr(operator, "default", operator)._schema
         if schema.returns and not schema.is_mutable:
-            node.numbers_vary = library_operators.vary_in_node(m, operator, args, kwargs)
-        if node.numbers_vary or library_operators.is_opaque(m, operator, given):
+            node.numbers_vary = torch_library_operators.vary_in_node(m, operator, args, kwargs)
+        if node.numbers_vary or torch_library_operators.is_opaque(m, operator, given):
             return opaque_nodes.call_in_graph(m, node, args, kwargs, reads=False)
     value = call_torch(m, operator, args, kwargs)
-    observed_library_results.note(operator, args, kwargs, value)
+    observed_custom_operator_types.note(operator, args, kwargs, value)
     return value
 
 

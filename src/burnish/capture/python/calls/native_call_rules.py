@@ -18,7 +18,7 @@ import torch
 
 from ... import breaks
 from ...engine.interpreted_or_native import is_pure_module, is_user_type
-from ...guards.bypass_subclass_methods import elements_of, items_of
+from ...guards.builtin_container_subclasses import elements_of, items_of
 from ...guards.value_or_identity import UNEXPOSED
 from ...interpreter.emulated_frames import NAMED_AFTER_CALLERS
 from ...interpreter.frames import MISSING
@@ -26,7 +26,7 @@ from ...numbers import constant_tensors
 from ...numbers.live_scalars import Live, LiveInt
 from ...pytorch import torch_switches
 from ...segments.effects import Effect
-from ...symbolic_sizes import argument_checks
+from ...symbolic_sizes import guard_integer_arguments
 from ..attributes.class_lookup import forget
 from ..operators import guard_before_native_read, value_kinds
 from . import reflection, torch_function_of_non_tensors
@@ -51,10 +51,12 @@ def call_leaf(m: Any, function: FunctionType, args: tuple, kwargs: dict) -> Any:
     if answer is not MISSING:
         return answer
     if m.symbolic_sizes is not None:
-        argument_checks.check(m.symbolic_sizes, function.__name__, args, kwargs)
+        guard_integer_arguments.check(m.symbolic_sizes, function.__name__, args, kwargs)
     # Its own arithmetic may put a float before a live int, which C code then takes for a plain one.
     if LiveInt in map(type, args):
-        is_plain = function.__module__ == "torch.nn.functional" or function.__name__ in argument_checks.PARAMETERS
+        is_plain = (
+            function.__module__ == "torch.nn.functional" or function.__name__ in guard_integer_arguments.PARAMETERS
+        )
         takes_sizes = m.symbolic_sizes is not None and is_plain
         args = tuple(
             a.settle()

@@ -18,9 +18,15 @@ from ...interpreter.frames import MISSING
 from ...numbers import constant_tensors, graph_numbers
 from ...numbers.live_scalars import Live
 from ...numpy_calls import graph_arrays
-from ...pytorch import library_operators, number_arguments, tensor_assertions, tensor_hooks_and_data, torch_call_roles
+from ...pytorch import (
+    number_arguments,
+    tensor_assertions,
+    tensor_hooks_and_data,
+    torch_call_roles,
+    torch_library_operators,
+)
 from ...subclasses import make_tensors
-from ...symbolic_sizes import argument_checks
+from ...symbolic_sizes import guard_integer_arguments
 from ...symbolic_sizes.unbacked_sizes import takes_sizes
 from ..operators import guard_before_native_read
 from . import torch_function_of_non_tensors
@@ -48,7 +54,7 @@ def call_operation(m: Any, function: Any, args: tuple, kwargs: dict) -> Any:
         if answer is not None:
             return answer
     if isinstance(function, number_arguments.OPERATORS) and not number_arguments.is_of_torch(function):
-        m.recorder.keeps_numbers = library_operators.are_kept(m, function, args, kwargs)
+        m.recorder.keeps_numbers = torch_library_operators.are_kept(m, function, args, kwargs)
         if m.recorder.keeps_numbers:
             try:
                 return perform(m, function, name, args, kwargs)
@@ -57,7 +63,7 @@ def call_operation(m: Any, function: Any, args: tuple, kwargs: dict) -> Any:
     given = args if name == "full" or type(function) in METHOD_KINDS else (getattr(function, "__self__", None), *args)
     is_function = not isinstance(getattr(function, "__self__", None), torch.Tensor)
     if m.symbolic_sizes is not None:
-        argument_checks.check(m.symbolic_sizes, name, args if is_function else given, kwargs)
+        guard_integer_arguments.check(m.symbolic_sizes, name, args if is_function else given, kwargs)
     if not number_arguments.takes_live_numbers(function) and not number_arguments.is_filled_by_number(
         name, given, kwargs
     ):

@@ -15,20 +15,20 @@ from typing import Any
 import torch
 
 from ... import breaks
-from ...guards import value_bases
-from ...guards.bypass_subclass_methods import elements_of
+from ...guards import immutable_builtin_subclasses
+from ...guards.builtin_container_subclasses import elements_of
 from ...guards.object_sources import Source
 from ...interpreter.frames import MISSING, Generator, frames_from
 from ...numbers import graph_numbers, live_scalars, numpy_tables, object_addresses
 from ...numbers.live_scalars import Live, plain_of, settled
 from ...numpy_calls import numpy_dispatch
 from ...segments.effects import Effect
-from .. import text_streams
+from .. import in_memory_streams
 from ..attributes import class_attributes
 from ..attributes.class_lookup import lookup
 from ..attributes.instance_attributes import PROXIES
 from ..operators import guard_before_native_read, value_kinds
-from ..polyfills import protocol_polyfills, text_polyfills
+from ..polyfills import operator_polyfills, text_polyfills
 from . import logging_calls
 
 
@@ -66,10 +66,10 @@ def _text_of(m: Any, convert: Callable, value: Any) -> Any:
         found, owner = lookup(m, kind, name)
         if isinstance(found, FunctionType):
             method = types.MethodType(found, value)
-            return m.call(protocol_polyfills.of_kind, (method, str, name + " returned non-string (type {})"), {})
+            return m.call(operator_polyfills.of_kind, (method, str, name + " returned non-string (type {})"), {})
         if found is not MISSING and owner is not object:
             break
-    if value_bases.base_of_value(kind) not in (None, frozenset):
+    if immutable_builtin_subclasses.base_of_value(kind) not in (None, frozenset):
         return m.plainly(convert, value)
     if issubclass(type(value), value_kinds.BUILTIN_CONTAINERS):
         m.heap.expose(value)
@@ -203,7 +203,7 @@ def format_value(m: Any, value: Any, convert: Callable | None, spec: str) -> Any
             if name == "__format__":
                 method = types.MethodType(found, value)
                 return m.call(
-                    protocol_polyfills.of_kind, (method, str, "__format__ must return a str, not {}", spec), {}
+                    operator_polyfills.of_kind, (method, str, "__format__ must return a str, not {}", spec), {}
                 )
             if spec:
                 return m.plainly(object.__format__, value, spec)
@@ -282,7 +282,7 @@ def _holds_printable_objects(value: Any, around: tuple = ()) -> bool:
 
 def _print(m: Any, args: tuple, kwargs: dict) -> Any:
     name, stream = stream_of(m, kwargs.get("file"))
-    if (why := text_streams.why_not_print_to(m, stream, _source_in_sys(m, name, stream))) is not None:
+    if (why := in_memory_streams.why_not_print_to(m, stream, _source_in_sys(m, name, stream))) is not None:
         return m.stop(breaks.OPAQUE_CALL, why)
     if not kwargs.keys() <= {"sep", "end", "file", "flush"} or not all(
         isinstance(kwargs.get(name), (str, type(None))) for name in ("sep", "end")
@@ -292,7 +292,7 @@ def _print(m: Any, args: tuple, kwargs: dict) -> Any:
         if needs_python_text(m, value):
             return m.call(text_polyfills.print_texts, (args, kwargs), {})
     options = {k: v for k, v in kwargs.items() if k != "file"}
-    if text_streams.is_made_here(m, stream):
+    if in_memory_streams.is_made_here(m, stream):
         guard_before_native_read.settle_all(m, (*args, *options.values()))
     else:
         m.effects.append(Effect.of(m, print_to, (name or stream, options, *args)))

@@ -16,13 +16,13 @@ import torch
 from ... import breaks
 from ...engine.interpreted_or_native import is_trusted_type
 from ...engine.object_lifetimes import leaving_sequence
-from ...guards.bypass_subclass_methods import elements_of, has_key
+from ...guards.builtin_container_subclasses import elements_of, has_key
 from ...interpreter.frames import Raised
 from ...numbers.live_scalars import Live, settled
 from ..attributes.attribute_writes import without_result
 from ..calls import native_call_rules
 from ..messages import print_and_format
-from ..operators import compared_identities, guard_before_native_read, iteration, subscripts, value_kinds
+from ..operators import guard_before_native_read, guard_identity_comparisons, iteration, subscripts, value_kinds
 from ..polyfills import container_polyfills, reduction_polyfills, sort_polyfills
 from ..sequence_builtins import holds_objects, is_object
 
@@ -233,8 +233,8 @@ def call_sequence(m: Any, items: Any, name: str, args: tuple, kwargs: dict, meth
         return m.call(reduction_polyfills.number_of_elements, (items,), {})
     if name in SEARCHES:
         guard_before_native_read.check_numbers(m, items)
-        compared_identities.guard_comparison(m, items, args)
-        compared_identities.guard_elements(m, method, items, args)
+        guard_identity_comparisons.guard_comparison(m, items, args)
+        guard_identity_comparisons.guard_elements(m, method, items, args)
     if name in INDEXING and issubclass(type(items), (tuple, list, collections.deque)):
         for value in args:
             guard_before_native_read.settle_all(m, value)
@@ -297,7 +297,7 @@ def call_set(m: Any, items: Any, name: str, args: tuple, kwargs: dict, method: C
         if not is_plain and issubclass(type(value), (set, frozenset)):
             m.heap.read_order(value, stops=name in ("pop", "__iter__", "__reduce__", "__repr__"))
     for other in args:
-        compared_identities.guard_comparison(m, items, other)
+        guard_identity_comparisons.guard_comparison(m, items, other)
     if name in ("union", "symmetric_difference"):
         args = tuple(map(without_live_numbers, args))
     if name not in SET_WRITES and name != "__init__" or kwargs:

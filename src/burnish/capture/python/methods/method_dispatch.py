@@ -20,7 +20,7 @@ from ... import breaks
 from ...interpreter.reads_past_overrides import store_class_fact
 from ...numbers.live_scalars import Live
 from ...pytorch import function_modes
-from .. import copy_protocol, locks, text_streams
+from .. import copy_protocol, in_memory_streams, locks
 from ..attributes.attribute_reads import load_plainly
 from ..attributes.attribute_writes import store_plainly, without_result
 from ..operators import iteration, value_kinds
@@ -128,7 +128,7 @@ KIND_RULES: tuple[tuple[Callable[[type], bool], Callable], ...] = (
     (lambda kind: issubclass(kind, torch.autograd.graph.Node), call_autograd_node),
     (lambda kind: kind is torch._C.DisableTorchFunctionSubclass, call_natively),
     (lambda kind: kind is torch.device, call_device),
-    (lambda kind: issubclass(kind, text_streams.KINDS), text_streams.call_method),
+    (lambda kind: issubclass(kind, in_memory_streams.KINDS), in_memory_streams.call_method),
     (lambda kind: kind in locks.KINDS, locks.call_method),
     (lambda kind: kind is types.FrameType, call_frame),
     (lambda kind: kind in iteration.ITERATORS or kind.__module__ == "itertools", call_iterator),

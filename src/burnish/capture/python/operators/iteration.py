@@ -17,7 +17,7 @@ import torch
 from ... import breaks
 from ...engine.container_changes import keeps_numbers, refuse_view_of_methods, table_read_at_once
 from ...engine.interpreted_or_native import is_trusted_type
-from ...guards.bypass_subclass_methods import elements_of
+from ...guards.builtin_container_subclasses import elements_of
 from ...guards.changing_numbers import NUMBERS
 from ...guards.iterator_contents import READABLE
 from ...interpreter import frames as fr
@@ -28,7 +28,7 @@ from ...numbers.live_scalars import Live
 from ...numpy_calls import numpy_dispatch
 from ..attributes.attribute_writes import discard
 from ..attributes.class_lookup import lookup
-from ..polyfills import container_polyfills, iterator_polyfills, protocol_polyfills
+from ..polyfills import container_polyfills, iterator_polyfills, operator_polyfills
 from .guard_before_native_read import expose
 from .value_kinds import BUILTIN_CONTAINERS, SIMPLE, is_known_native, python_method
 
@@ -147,7 +147,7 @@ def iterate(m: Any, value: Any) -> Any:
     if isinstance(found, FunctionType):
         method = types.MethodType(found, value)
         return (
-            m.call(method, (), {}) if is_trusted_type(owner) else m.call(protocol_polyfills.iterator_of, (method,), {})
+            m.call(method, (), {}) if is_trusted_type(owner) else m.call(operator_polyfills.iterator_of, (method,), {})
         )
     if found is MISSING or found is None:
         if found is MISSING and python_method(m, value, "__getitem__"):

@@ -30,7 +30,7 @@ from .autograd_function_traceability import CHANGING, Names, why_not_traceable
 
 def apply(m: Any, cls: type, args: tuple, kwargs: dict) -> Any:
     """``cls.apply(*args, **kwargs)`` while tracing."""
-    from .given_object_side_effects import written_through
+    from .autograd_function_argument_side_effects import written_through
 
     names = Names(cls)
     held = {k: value for k, value in enumerate(args) if is_outside_object(m, value)}

@@ -19,7 +19,7 @@ from ....errors import InternalError
 from ... import breaks
 from ...interpreter import argument_binding
 from ...interpreter.frames import MISSING
-from ...interpreter.program_errors import ask_torch
+from ...interpreter.program_or_tracer_errors import ask_torch
 from ...numbers.live_scalars import plain_of
 from ...python.trace_rollback import ask_region
 from .graph_region import GraphRegion, drawing_from

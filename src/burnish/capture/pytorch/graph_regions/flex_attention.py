@@ -29,7 +29,7 @@ from ...engine.torch_call_records import Call
 from ...guards.tensor_metadata import TENSOR_TYPES
 from ...interpreter import argument_binding
 from ...interpreter.frames import MISSING
-from ...interpreter.program_errors import ask_torch
+from ...interpreter.program_or_tracer_errors import ask_torch
 from ...numbers.live_scalars import Expression, settled
 from ...python.trace_rollback import ask_region
 from . import create_mask

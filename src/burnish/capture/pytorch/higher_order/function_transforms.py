@@ -27,8 +27,8 @@ from ...engine.break_signals import BreakAfterOperation, Stop
 from ...engine.torch_call_records import Call
 from ...interpreter.bytecode_decoder import decode
 from ...interpreter.frames import UNBOUND, cell_value
-from ...interpreter.program_errors import call_for_program, is_ours
-from ...numbers import exact_numbers
+from ...interpreter.program_or_tracer_errors import call_for_program, is_ours
+from ...numbers import specialize_inexact_scalars
 from ...numbers.live_scalars import Expression, Live
 from ...python.operators import guard_before_native_read
 from ...python.trace_rollback import CallStart, Region
@@ -120,7 +120,9 @@ class Transform(Region):
         """A torch call of the program is about to be made. Returns the arguments to call it with, if they are others.
         Numbers that may differ in the next call are symbolic, or constants."""
         if self.keeps_numbers and number_arguments.takes_live_numbers(torch_call_roles.target_of(function)):
-            args, kwargs = exact_numbers.with_exact_numbers(torch_call_roles.name_of(function), args, kwargs)
+            args, kwargs = specialize_inexact_scalars.with_exact_numbers(
+                torch_call_roles.name_of(function), args, kwargs
+            )
             args, kwargs = mapped((args, kwargs), Live, self.symbolic)
         guard_before_native_read.settle_all(self.m, (args, kwargs))
         self.lowered.begin((function, args, kwargs))

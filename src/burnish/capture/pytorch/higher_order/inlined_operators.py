@@ -21,7 +21,7 @@ from torch.utils import _pytree as pytree
 
 from ...interpreter.frames import MISSING
 from .. import torch_call_roles
-from . import grouped_calls
+from . import outline_recorded_calls
 
 
 def wrap(operator, function, *args, **kwargs):  # type: ignore[no-untyped-def]
@@ -79,7 +79,7 @@ def end_group(m: Any, args: tuple, kwargs: dict) -> None:
         or any(torch_call_roles.writes(call.target, call.kwargs) for call in m.recorder.calls[start:])
     ):
         return
-    grouped_calls.group(m, start, torch.ops.higher_order.wrap, {})
+    outline_recorded_calls.group(m, start, torch.ops.higher_order.wrap, {})
 
 
 def wrap_with_grad_mode(operator, enable_grad, function, *args, **kwargs):  # type: ignore[no-untyped-def]

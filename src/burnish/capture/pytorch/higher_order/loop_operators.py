@@ -30,7 +30,7 @@ from ...guards.tensor_metadata import TENSOR_TYPES
 from ...interpreter.frames import MISSING, Raised
 from ...numbers.live_scalars import Live
 from ...python.operators import guard_before_native_read
-from ...python.polyfills import torch_loop_polyfills
+from ...python.polyfills import while_loop_polyfill
 from ...python.trace_rollback import CallStart
 from ..cond import Branch
 from ..graph_regions.graph_region import drawing_from
@@ -119,7 +119,7 @@ def scan(m: Any, args: tuple, kwargs: dict) -> Any:
 def while_loop(m: Any, args: tuple, kwargs: dict) -> Any:
     go_on, body, init, *_ = args[1:]
     if is_unrolled(go_on, init):
-        return m.call(torch_loop_polyfills.while_loop, (go_on, body, tuple(init)), {})
+        return m.call(while_loop_polyfill.while_loop, (go_on, body, tuple(init)), {})
     functions = Functions(m, "while_loop", carried(m, init, ()))
     truth = functions.record(go_on, tuple(functions.examples))
     if not isinstance(truth, torch.Tensor) or truth.numel() != 1:
@@ -299,7 +299,7 @@ def call_of_a_loop(m: Any, function: Any, args: tuple, kwargs: dict) -> Any:
 LOOPS = {f"torch._higher_order_ops.{name}": name for name in ("scan", "while_loop", "map")}
 """Torch's modules, and the function of each."""
 
-HANDLERS: dict[Any, Callable] = {torch_loop_polyfills.leave_to_torch: stop_unrolling}
+HANDLERS: dict[Any, Callable] = {while_loop_polyfill.leave_to_torch: stop_unrolling}
 for _module, _name in LOOPS.items():
     _function = getattr(importlib.import_module(_module), _name, None)
     if isinstance(_function, FunctionType):

@@ -20,7 +20,7 @@ from ... import breaks
 from ...engine.break_signals import Stop
 from ...engine.torch_call_records import Call, Handle
 from ...guards.tensor_metadata import TENSOR_TYPES
-from ...interpreter.program_errors import call_for_program, internal
+from ...interpreter.program_or_tracer_errors import call_for_program, internal
 from ...numbers.live_scalars import Live, plain_of, settled
 from .. import torch_call_roles
 from . import symbolic_numbers

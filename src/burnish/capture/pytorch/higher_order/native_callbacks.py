@@ -14,7 +14,7 @@ from typing import Any, NoReturn
 
 from ...interpreter.argument_binding import frame_for
 from ...interpreter.frames import PUSHED, Frame, Raised
-from ...interpreter.program_errors import fail
+from ...interpreter.program_or_tracer_errors import fail
 
 
 def landing() -> None:

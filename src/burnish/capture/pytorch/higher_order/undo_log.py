@@ -17,7 +17,7 @@ from typing import Any
 import torch
 
 from ...engine.object_lifetimes import NO_ENTRIES
-from ...guards import set_layouts
+from ...guards import set_iteration_order
 from ...interpreter.frames import UNBOUND, cell_value
 from ...interpreter.reads_past_overrides import dict_of
 
@@ -113,7 +113,7 @@ def content_of(part: Any) -> Any:
     if isinstance(part, dict):
         return list(dict.items(part))
     if isinstance(part, set):
-        steps = set_layouts.how_to_make(part)
+        steps = set_iteration_order.how_to_make(part)
         return None if steps is None else (steps, list(set.__iter__(part)))
     return list(part)
 
@@ -130,7 +130,7 @@ def put_back(part: Any, content: Any) -> None:
         list.__setitem__(part, slice(None), content)
     elif isinstance(part, set):
         set.clear(part)
-        set_layouts.fill(part, *content)
+        set_iteration_order.fill(part, *content)
     else:
         collections.deque.clear(part)
         collections.deque.extend(part, content)

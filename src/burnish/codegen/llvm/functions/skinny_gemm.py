@@ -4,7 +4,7 @@
     step.table                       out, x, weight, bias and the plan
 
 The weight is read once, in order, at the speed of the memory. A function serves all sizes with one number of rows. This
-one is for a weight whose rows are contiguous; `skinny_gemm_columns` is for its transpose.
+one is for a weight whose rows are contiguous; `skinny_gemm_column_major` is for its transpose.
 
     work      a thread takes task after task: some rows of the weight
     group     a few rows of the weight at a time: their sums with all rows of x are in registers
@@ -26,7 +26,7 @@ from ..target_cpu import Host, host
 from .function_printer import words
 from .matmul import SERIAL
 from .skinny_gemm_code import TABLE, Form, SkinnyGemmCode, load_elements
-from .skinny_gemm_columns import columns_form, columns_plan, print_columns
+from .skinny_gemm_column_major import columns_form, columns_plan, print_columns
 
 BYTES_PER_CYCLE = 6
 """What a core reads from memory."""

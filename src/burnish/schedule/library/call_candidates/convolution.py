@@ -6,7 +6,7 @@
     onednn packed into residual   adds to the residual in place
     pointwise …               a 1×1 window: every way to compute the equivalent linear layer, on channels-last memory
     pointwise mm, mkl …       the same on contiguous memory: weight @ pixels
-    own packed                our own kernels, see `own_kernels.own_kernel_candidates`
+    own packed                our own kernels, see `own_kernels.own_matmul_and_convolution`
 
 Layouts: a candidate takes x in the layout of the spec. With a packed weight oneDNN computes in channels-last: so its
 result has that layout, and x is copied if it has another. To compare layouts, use `in_channels_last(spec)` as well.
@@ -24,8 +24,8 @@ from ....tensors.weight_packing import Panels
 from ...layouts.channels_last_strides import channels_last_stride, is_channels_last, with_axis
 from ..call_specs import ConvSpec, LinearSpec
 from ..candidate import Call, Candidate, Operand, Tensors, from_call, from_steps
-from ..own_kernels.own_kernel_candidates import NAME as OWN
-from ..own_kernels.own_kernel_candidates import own_convolution
+from ..own_kernels.own_matmul_and_convolution import NAME as OWN
+from ..own_kernels.own_matmul_and_convolution import own_convolution
 from . import mkl, onednn_limits
 from .linear import BIAS, PACKED, RESIDUAL, WEIGHT, X, linear_candidates, native_product, packed_names, with_epilogue
 

@@ -7,7 +7,7 @@ onednn packed         the same on a weight in oneDNN's own layout
 mkl packed            MKL on a weight in MKL's layout
 addmv                 one row: a matrix times a vector
 own thin              our own kernel for a few rows and the weight as it is, see `own_kernels.skinny_gemm`
-own packed            our own kernels, see `own_kernels.own_kernel_candidates`
+own packed            our own kernels, see `own_kernels.own_matmul_and_convolution`
 
 >>> [c.name for c in linear_candidates(LinearSpec(x, weight, bias, is_frozen=True))]
 ['addmm', 'onednn', 'onednn packed', 'mkl packed', 'own packed']
@@ -26,7 +26,7 @@ from ..call_specs import ConvSpec, LinearSpec
 from ..candidate import Call, Candidate, Operand, Tensors, from_call, from_steps
 from ..own_kernels import matmul_tiling_and_packing
 from ..own_kernels.matmul_tiling_and_packing import Step
-from ..own_kernels.own_kernel_candidates import own_linear
+from ..own_kernels.own_matmul_and_convolution import own_linear
 from ..own_kernels.skinny_gemm import own_skinny_gemm
 from . import mkl, onednn_limits
 

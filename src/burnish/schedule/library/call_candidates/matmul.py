@@ -21,7 +21,7 @@ from ....tensors.tensor_types import TensorType
 from ..call_specs import LinearSpec, MatmulSpec
 from ..candidate import Call, Candidate, Operand, from_call
 from ..own_kernels.matmul_tiling_and_packing import Step
-from ..own_kernels.own_kernel_candidates import own_batched
+from ..own_kernels.own_matmul_and_convolution import own_batched
 from . import mkl, onednn_limits
 from .linear import native_product, why_not_plain
 

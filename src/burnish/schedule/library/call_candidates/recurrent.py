@@ -34,7 +34,7 @@ from ..own_kernels.matmul_tiling_and_packing import (
     runs_of,
     split_evenly,
 )
-from ..own_kernels.own_kernel_candidates import own_linear
+from ..own_kernels.own_matmul_and_convolution import own_linear
 
 NAME = "own"
 

@@ -27,7 +27,7 @@ LEAST = 2.0**-104
 PRODUCT = "aten.bmm.default"
 
 
-def avoid_subnormal_weights(graph: Graph) -> Graph:
+def clamp_subnormal_softmax(graph: Graph) -> Graph:
     """Returns the graph itself where no product has such weights."""
     found = weights(graph)
     return SubnormalClamper(graph, found).run() if found else graph
@@ -82,7 +82,7 @@ def keeps_rows(view: Node) -> bool:
 
 
 class SubnormalClamper(Rewriter):
-    optional = "avoid_subnormal_weights"
+    optional = "clamp_subnormal_softmax"
 
     def __init__(self, graph: Graph, found: set[Value]):
         super().__init__(graph)

@@ -21,7 +21,7 @@ from torch.overrides import _pop_mode
 from ..engine.break_signals import BreakAfterOperation
 from ..interpreter.argument_binding import frame_for
 from ..interpreter.frames import RAISES, Frame, Generator, frames_from
-from ..interpreter.program_errors import call_for_program, fail
+from ..interpreter.program_or_tracer_errors import call_for_program, fail
 from ..python.trace_rollback import Region, forget_generators
 
 CONTAINERS = (list, dict, set, collections.deque)

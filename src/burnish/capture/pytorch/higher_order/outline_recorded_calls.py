@@ -1,4 +1,4 @@
-"""Recorded calls as one node with a graph, as `torch.compile` gives a checkpointed function to its backends.
+"""Outlining: recorded calls as one node with a graph, as `torch.compile` gives a checkpointed function to its backends.
 
     sin = torch.sin(x)              checkpoint = tag_activation_checkpoint(wrap_body_0, x, w, use_reentrant=False)
     mm = torch.mm(sin, w)           mm = checkpoint[0]

@@ -14,8 +14,8 @@ from typing import Any
 import torch
 
 from ...engine.container_changes import is_constant_key
-from ...guards.bypass_subclass_methods import elements_of, items_of
-from ...guards.set_layouts import ByIdentity, remembered
+from ...guards.builtin_container_subclasses import elements_of, items_of
+from ...guards.set_iteration_order import ByIdentity, remembered
 from ...numbers import numpy_tables
 from ...numbers.live_scalars import Live
 from .value_kinds import BUILTIN_CONTAINERS, SIMPLE, python_method
