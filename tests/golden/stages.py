@@ -21,8 +21,8 @@ from burnish.ir.verifier import verify
 from burnish.lower import pipeline
 from burnish.lower.passes.unalias_outputs import unalias_outputs
 from burnish.lower.trace.trace_to_aten import trace
-from burnish.schedule.partition.fold_constants import fold_constants
 from burnish.schedule.pipeline import make_plan
+from burnish.schedule.rewrites.fold_constants import fold_constants
 from burnish.tensors.compile_request import INPUT, InputFacts
 
 from ..ir.parse_graph import parse_graph, parse_type

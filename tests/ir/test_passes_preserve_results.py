@@ -14,7 +14,7 @@ from burnish.ir.untraceable_graph import Untraceable
 from burnish.ir.verifier import verify
 from burnish.runtime.eager.eager_primitives import FUNCTIONS
 from burnish.schedule.library.choose_calls import choose_calls
-from burnish.schedule.partition.fold_constants import fold_constants
+from burnish.schedule.rewrites.fold_constants import fold_constants
 
 from ..golden.cases import Case, all_cases
 from ..golden.stages import PASSES, captured, copies, example, function, lower, lowered

@@ -27,10 +27,10 @@ from ..runtime.program.unbound_driver import UnboundDriver
 from ..schedule.library.autotune_candidates import memory
 from ..schedule.library.choose_calls import choose_calls
 from ..schedule.loops.build_kernel import Launch
-from ..schedule.partition.fold_constants import fold_constants
 from ..schedule.partition.rematerialize_whole_step import rematerialize
 from ..schedule.pipeline import make_plan
 from ..schedule.plan_steps import Call, Plan, plan_of_calls
+from ..schedule.rewrites.fold_constants import fold_constants
 from ..settings import current
 from ..targets.cpu import compile_kernels, host
 from ..targets.cuda import cubins_here, register_gpus

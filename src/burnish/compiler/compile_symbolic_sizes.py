@@ -34,9 +34,9 @@ from ..runtime.program.unbound_symbolic_driver import UnboundSymbolicDriver
 from ..schedule.fusion.split_reductions import split_symbolic_reductions
 from ..schedule.library.choose_symbolic_size_calls import choose_symbolic_size_calls
 from ..schedule.memory.plan_symbolic_arena import share_slots
-from ..schedule.partition.fold_constants import fold_constants
 from ..schedule.pipeline import make_plan
 from ..schedule.plan_steps import Plan, plan_of_calls
+from ..schedule.rewrites.fold_constants import fold_constants
 from ..targets.cpu import compile_kernels
 from ..targets.cuda import register_gpus
 from ..targets.kernel_compilers import compile_launches, symbolic_compiler_for

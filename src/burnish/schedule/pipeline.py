@@ -34,10 +34,10 @@ from .memory.in_place_library_calls import run_library_calls_in_place
 from .memory.liveness import place_in_arena
 from .memory.order_products import order_products
 from .memory.store_inputs_in_place import store_in_place
-from .partition.hoist_error_checks import hoist_error_checks, last_that_may_fail
 from .partition.loop_or_library_call import Classes, classify_nodes
 from .partition.rematerialize_whole_step import memory_peak
 from .plan_steps import Call, MakeView, Plan, Step
+from .rewrites.hoist_error_checks import hoist_error_checks, last_that_may_fail
 
 STEPS = (
     hoist_error_checks,  # a run that raises must not have written its inputs

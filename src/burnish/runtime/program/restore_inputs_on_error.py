@@ -6,7 +6,7 @@
 
 The caller then runs the program from the graph's beginning as plain Python. This writes, prints and appends whatever
 precedes the error, and raises at the user's line, under the user's handlers. Compiled code writes to inputs after
-everything that can raise (`schedule.partition.hoist_error_checks`). A graph that runs uncompiled writes in the
+everything that can raise (`schedule.rewrites.hoist_error_checks`). A graph that runs uncompiled writes in the
 program's order: inputs written before a call that may raise are copied first.
 
 Where the copies would be too large, or a call raises unexpectedly, the error is marked: nothing runs again, and the

@@ -30,8 +30,8 @@ from ..fusion.epilogue_fusion import Epilogue, epilogue_of
 from ..layouts.convolution_layout import Layouts
 from ..layouts.pad_matmul_operands import pad_matmul_operands
 from ..layouts.propagate_channels_last import BACKWARD
-from ..partition.grouped_query_attention import before_repeating
-from ..partition.merge_recurrent_directions import LAYER, Layer, layers_of
+from ..rewrites.grouped_query_attention import before_repeating
+from ..rewrites.merge_recurrent_directions import LAYER, Layer, layers_of
 from .autotune_candidates import Choice, candidates, choose, choose_thoroughly, tuned
 from .call_candidates.recurrent import NAME as OWN_RECURRENT
 from .call_specs import Activation, AttentionSpec, ConvSpec, IntegerSpec, LinearSpec, MatmulSpec, QuantizedSpec, Spec

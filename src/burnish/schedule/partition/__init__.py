@@ -1,1 +1,1 @@
-"""Divides the graph: forward and backward, saved values, folded constants, loops or library calls."""
+"""Divides the graph: forward and backward, saved values, loops or library calls."""

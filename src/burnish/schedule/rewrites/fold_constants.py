@@ -22,7 +22,7 @@ from ...ops.burnish_primitives import RUN, VIEW
 from ...ops.operator_record import Pointwise
 from ...ops.shapes.index_function_record import IndexFunction
 from ..library.call_specs import QuantizedSpec
-from .loop_or_library_call import why_not_loop
+from ..partition.loop_or_library_call import why_not_loop
 
 
 def fold_constants(graph: Graph, is_same: Callable[[Node], bool] = lambda node: True) -> tuple[Graph, Graph] | None:

@@ -1,0 +1,1 @@
+"""Graph rewrites before library calls are chosen: constant folding, error checks, attention, recurrent layers."""
