@@ -37,13 +37,9 @@ from ..numbers import decimal_arithmetic, live_scalars, numpy_tables, object_add
 from . import container_changes, guard_object_parts
 from .object_lifetimes import (
     EXACT,
-    NO_END,
     NO_ENTRIES,
     Origin,
-    Watched,
     WeakOrigin,
-    are_held,
-    end_inside,
     has_observable_finalization,
     members_source,
     runs_code_at_the_end,
@@ -409,11 +405,12 @@ class Heap:
             self.check_lifetimes(origin, (dict.get(origin.obj, key),) if issubclass(type(origin.obj), dict) else None)
             origin.is_changed_here = True
             return
-        if key in origin.known:
-            self.tracer.held += are_held([self.origins.get(origin.known[key])])
-        elif key not in origin.written:
+        if key not in origin.written and key not in origin.known:
             # The presence of the key decides the order of the keys later.
-            self.guard(*origin.by_base("has" if has_key(origin.obj, key) else "absent", key))
+            if has_key(origin.obj, key):
+                self.guard(*origin.by_base("has", key))
+            else:
+                self.guard(*origin.by_base("absent", key))
         if not origin.written and issubclass(type(origin.obj), dict) and length_of(origin.obj) <= MOST_REMEMBERED:
             order = tuple(k for k, _ in items_of(origin.obj))
             origin.order = order if all(map(self.is_constant_key, order)) else None
@@ -427,11 +424,16 @@ class Heap:
         """Whether the old value of a key is kept when the key is written. Objects with an observable lifetime are not
         kept, nor numbers, which change from call to call and must not be guarded."""
         kind, origin = type(value), self.origin_of(value)
-        if kind in NUMBERS or kind is tuple:
-            return False
-        if self.is_compared_by_value(kind) or issubclass(kind, enum.Enum):
-            return True
-        return origin is not None and end_inside(value, self.origins) == NO_END
+        return (
+            kind not in NUMBERS
+            and kind is not tuple
+            and (
+                self.is_compared_by_value(kind)
+                or issubclass(kind, enum.Enum)
+                or origin is not None
+                and not isinstance(origin, WeakOrigin)
+            )
+        )
 
     def will_write(self, value: Any, an_item: bool = False, leaving: Sequence | None = None) -> None:
         """Called before a change of a container that only its whole content can describe. ``leaving``: what it loses,
@@ -487,7 +489,7 @@ class Heap:
                 self.fresh.pop(key, None)
                 self.note_end(kind)
 
-            self.fresh[key] = Watched(value, forget)
+            self.fresh[key] = weakref.ref(value, forget)
 
     def note_end(self, kind: type) -> None:
         if kind is not Generator and runs_code_at_the_end(kind):

@@ -10,7 +10,6 @@ from __future__ import annotations
 import collections
 import gc
 import io
-import sys
 import types
 import weakref
 from collections.abc import Callable, Mapping, Sequence
@@ -21,7 +20,6 @@ import torch
 from ..guards.object_sources import Source
 from ..guards.set_iteration_order import ByIdentity
 from ..interpreter.frames import Generator
-from ..interpreter.generator_delegation import runs_code_when_closed
 from ..interpreter.reads_past_overrides import shows_other_dict, store_class_fact
 from ..numbers import numpy_tables
 from .interpreted_or_native import find_on_type, module_of
@@ -79,19 +77,10 @@ def leaving_sequence(items: list | collections.deque, method: str, args: tuple) 
 TAKES_NOTHING_OUT = frozenset("append appendleft extend extendleft insert reverse rotate sort __iadd__".split())
 
 
-class Watched(weakref.ref):
-    """A reference by which a trace learns that an object ends."""
-
-    __slots__ = ()
-
-
-OUR_REFERENCES = (ByIdentity, Watched)
-
-
 def is_referenced_weakly(value: Any) -> bool:
     """By the program, not only by guards."""
     return weakref.getweakrefcount(value) > 0 and any(
-        type(reference) not in OUR_REFERENCES for reference in weakref.getweakrefs(value)
+        type(reference) is not ByIdentity for reference in weakref.getweakrefs(value)
     )
 
 
@@ -213,7 +202,7 @@ class WeakOrigin(Origin):
     __slots__ = ("reference",)
 
     def __init__(self, obj: Any, source: Source, forget: Callable):
-        self.reference = Watched(obj, forget)
+        self.reference = weakref.ref(obj, forget)
         super().__init__(obj, source)
 
     @property
@@ -223,121 +212,6 @@ class WeakOrigin(Origin):
     @obj.setter
     def obj(self, value: Any) -> None:
         """Only the weak reference is kept."""
-
-
-# ---- objects that only the frames hold, and the records of the trace
-
-NO_END, SEEN, RUNS_CODE = range(3)
-MOST_HELD = 256
-
-
-def end_inside(value: Any, origins: Mapping = NO_ENTRIES) -> int:
-    """How a program can notice that ``value`` ends, with all that only it holds, and perhaps ``origins``: not at all,
-    by a weak reference, or because code runs then. What lies behind the first objects is not looked at."""
-    worst, waiting, ending, references = NO_END, [value], {id(value)}, collections.Counter()
-    while waiting and len(ending) <= MOST_HELD:
-        held = waiting.pop()
-        rule = rule_of(type(held))
-        if type(held) is Generator:
-            if runs_code_when_closed(held):
-                return RUNS_CODE
-            parts = [] if held.frame is None or held.running else [*held.frame.locals]
-        elif rule in (ALWAYS, UNREFERENCED) or rule == IF_REFERENCED and calls_at_the_end(held):
-            return RUNS_CODE
-        else:
-            parts = [*(parts_of(held) or ())] if end_of(type(held)) == IS_HARMLESS else []
-        if rule == IF_REFERENCED and is_referenced_weakly(held):
-            worst = SEEN
-        references.update(map(id, parts))
-        for part, count in zip(parts, counts_of(parts), strict=True):
-            known = type(origins.get(id(part))) is Origin
-            if id(part) not in ending and count - UNHELD_PART <= references[id(part)] + known:
-                ending.add(id(part))
-                if end_of(type(part)) not in (IS_PLAIN, IS_LEAF):
-                    waiting.append(part)
-    return worst
-
-
-def calls_at_the_end(value: Any) -> bool:
-    theirs = [each for each in weakref.getweakrefs(value) if type(each) not in OUR_REFERENCES]
-    return any(issubclass(type(each), weakref.ref) and each.__callback__ is not None for each in theirs)
-
-
-def counts_of(parts: list) -> list[int]:
-    return [sys.getrefcount(part) for part in parts]
-
-
-UNHELD_PART = counts_of([object()])[0]
-"""The count of references to an object that only the list of parts holds."""
-
-
-def ends_as(value: Any, end: int) -> bool:
-    return end_inside(value) == end
-
-
-def are_held(origins: Sequence[Origin | None]) -> list[Origin]:
-    """Those of objects that a program may drop: the records of the trace must not keep them then."""
-    return [each for each in origins if type(each) is Origin and end_of(type(each.obj)) in (IS_HARMLESS, HAS_EFFECT)]
-
-
-class _Holder:
-    obj = None
-
-
-def _count() -> int:
-    holder = _Holder()
-    holder.obj = [holder]  # type: ignore[assignment]
-    count = sys.getrefcount(holder.obj)
-    holder.obj = None
-    return count
-
-
-UNHELD = _count()
-"""The count of references to an object that only its origin holds."""
-
-
-def let_go_dropped(heap: Any, held: list[Origin]) -> None:
-    """Called after each instruction, with the origins of ``are_held``: the program's last reference to one of them may
-    be gone. It ends now, before the next instruction."""
-    for origin in held:
-        if sys.getrefcount(origin.obj) <= UNHELD:
-            end_dropped(heap, held, origin)
-            return let_go_dropped(heap, held)
-
-
-def end_dropped(heap: Any, held: list[Origin], origin: Origin) -> None:
-    ending, left = ends_with(heap, origin)
-    end = end_inside(origin.obj, heap.origins)
-    has_guarded_parts = origin.complete or type(origin.obj) is tuple
-    if not has_guarded_parts or any(end_of(type(part)) > IS_LEAF for part in gc.get_referents(origin.obj)):
-        heap.guard_answer(ends_as, origin.source, end)
-    if end == RUNS_CODE:
-        heap.dropped = f"a {type(origin.obj).__qualname__} with objects whose end runs code"
-    held += are_held([each for each in left if each not in held])
-    for each in reversed(ending):  # at last the object itself, whose parts end in the order of plain Python
-        heap.origins.pop(id(each.obj), None)
-        each.obj = None
-    held[:] = [each for each in held if each.obj is not None]
-
-
-def ends_with(heap: Any, origin: Origin) -> tuple[list[Origin], list[Origin]]:
-    """The origins of an object that ends and of all that ends with it, and those of parts that do not."""
-    ending, left, references = {id(origin.obj): origin}, {}, collections.Counter()
-    for each in (waiting := [origin]):
-        each.snapshot, each.lasting, each.earlier = None, (), NO_ENTRIES
-        keys = [*map(id, gc.get_referents(each.obj))]
-        references.update(keys)
-        for key in keys:
-            part = heap.origins.get(key)
-            if type(part) is not Origin or key in ending:
-                continue
-            if sys.getrefcount(part.obj) <= UNHELD + references[key]:
-                ending[key] = part
-                waiting.append(part)
-                left.pop(key, None)
-            else:
-                left[key] = part
-    return [*ending.values()], [*left.values()]
 
 
 # ---- dead locals

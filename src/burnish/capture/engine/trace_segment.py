@@ -48,7 +48,6 @@ from ..symbolic_sizes.dynamic_dimensions import (
 )
 from ..symbolic_sizes.user_names_of_sources import requests_for
 from .break_signals import BreakAfterOperation, Stop, Unrebuildable
-from .object_lifetimes import are_held
 from .recompile_decisions import explain_miss, give_up
 from .tracer import Tracer
 
@@ -454,8 +453,6 @@ def start_frame(program: Program, tracer: Tracer, continuation: Continuation, sl
     values = [heap.admit(v, heap.sources.slot(i, labels[i]), is_slot=True) for i, v in enumerate(slots)]
     frame = continuation.layout.build(values)
     tracer.adopt_running_generators(frame)
-    tracer.held += are_held([origin for value in values if (origin := heap.origin_of(value)) is not None])
-    values.clear()
     slots.clear()  # the frames hold them now, for as long as the program does
     return frame
 

@@ -58,7 +58,6 @@ from .container_changes import table_read_at_once
 from .graph_recorder import Recorder
 from .heap import Heap
 from .interpreted_or_native import TORCH_PATH
-from .object_lifetimes import let_go_dropped
 from .torch_call_records import Handle
 from .trace_capabilities import TraceCapabilities
 
@@ -145,14 +144,14 @@ class Tracer(Machine):
         self.ends_before: int | None = None  # the number of recorded calls at which the segment has to end
         self.hooked_late: int | None = None  # the number at which the next one has to: see tensor_hooks_and_data
         self.traced_hooks: list[Any] = []  # whose bodies are graphs: see traced_gradient_hooks
-        self.has_classes = self.has_assertions = self.global_hooks_guarded = False
+        self.has_classes = self.has_assertions = False
         trainer_logging.meet()
         self.set_variables: list[Any] = []  # tokens that reset context variables: see context_variables
         self.unwanted: frozenset[Any] = frozenset()  # functions that the program leaves out: see marks_of_dynamo
         self.context_values: dict[int, Any] = {}  # what context variables held: see context_variables
         self.views_of_blocks: dict[int, Any] = {}  # arguments of blocks, by the tensor they show: see repeated_blocks
         self.checked_depth = 0  # up to which calls may nest: see function_calls
-        self.held: list[Any] = []  # origins of objects that the program may drop: see object_lifetimes
+        self.cells: set[int] = set()
         self.own_cells: dict[int, CellType] = {}
         self.lookups: dict[tuple[type, str], Any] = {}
         self.lookups_after: dict[tuple[type, type, str], Any] = {}  # by ``super()``
@@ -169,6 +168,7 @@ class Tracer(Machine):
         self.line_cache: dict[tuple[int, int], tuple[str | None, bool]] = {}
         if not options.runs_python or events.is_asked_for("plan"):
             self.user_line = self.described_line  # type: ignore[method-assign]
+        self.global_hooks_guarded = False
         self.module_kinds: set[type] = set()  # classes of modules with the ``__call__`` of ``nn.Module``
         self.own_call_kinds: set[type] = set()  # classes of modules with their own ``__call__``
         self.signatures: dict[tuple[type, int], Any] = {}
@@ -201,7 +201,7 @@ class Tracer(Machine):
 
     def trace(self) -> Stop | BreakAfterOperation | None:
         """Run until the outermost frame returns (None) or a break (its signal)."""
-        count, counter, signals, held = 0, itertools.count(1), self.signals.came, self.held
+        count, counter, signals = 0, itertools.count(1), self.signals.came
         try:
             while True:
                 frame = self.frame
@@ -220,8 +220,6 @@ class Tracer(Machine):
                             if frame is None:
                                 return None
                             self.answer, instructions = None, frame.instructions  # it may hold a frame that returned
-                        if held:
-                            let_go_dropped(self.heap, held)
                 except Raised as raised:
                     trouble = raised.error
                 try:

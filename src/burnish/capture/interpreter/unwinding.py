@@ -53,8 +53,6 @@ def leave_by_error(machine: Machine, frame: Frame, error: BaseException) -> Any:
     frame.caller = None
     generator = frame.generator
     completion = frame.completion
-    frame.handling = None  # an error whose traceback holds the frame would live until Python collects cycles
-    frame.stack.clear()
     if generator is not None:
         generator.stop(frame, caller)
         if generator.builtin is not None:

@@ -7,6 +7,7 @@ d1['count'] = 4              # a change
 from __future__ import annotations
 
 import collections
+import weakref
 from types import CellType, MappingProxyType
 from typing import TYPE_CHECKING, Any
 
@@ -14,7 +15,7 @@ import torch
 
 from ..engine.break_signals import Unrebuildable
 from ..engine.container_changes import KEYED, MANY, SELF, OtherSet
-from ..engine.object_lifetimes import Origin, Watched, runs_code_at_the_end
+from ..engine.object_lifetimes import Origin, runs_code_at_the_end
 from ..guards import set_iteration_order
 from ..guards.builtin_container_subclasses import items_of
 from ..interpreter.frames import UNBOUND, cell_value
@@ -65,7 +66,7 @@ class Effects:
         if self.to.heap.dropped is not None:
             raise Unrebuildable(None, f"{self.to.heap.dropped} is let go here")
         for key, held in self.to.heap.fresh.items():
-            value = held() if type(held) is Watched else None
+            value = held() if type(held) is weakref.ref else None
             if id(value) == key and key not in self.to.memo and runs_code_at_the_end(type(value)):
                 raise Unrebuildable(None, f"a {type(value).__qualname__}, whose __del__ runs later, is let go here")
 

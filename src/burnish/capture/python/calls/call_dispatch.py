@@ -209,7 +209,7 @@ def was_taken_out(heap: Any, source: Source) -> bool:
         if holder is not None and (source.key in holder.written or holder.complete and heap.changed(holder)):
             return True
         source = source.base
-    return source.kind == "slot" and id(source) not in holders
+    return False
 
 
 CALLERS: dict[type, Any] = {

@@ -8,6 +8,7 @@ from __future__ import annotations
 import functools
 import operator
 import sys
+import weakref
 from inspect import CO_VARARGS, CO_VARKEYWORDS
 from types import FunctionType, MethodType
 from typing import Any
@@ -24,7 +25,7 @@ from ...engine.interpreted_or_native import (
     is_trusted,
     why_not_interpret,
 )
-from ...engine.object_lifetimes import Watched, has_observable_finalization
+from ...engine.object_lifetimes import has_observable_finalization
 from ...interpreter import argument_binding
 from ...interpreter import frames as fr
 from ...interpreter.bytecode_decoder import decode
@@ -130,7 +131,7 @@ def _weak_container(m: Any, function: FunctionType, args: tuple, kwargs: dict) -
         return MISSING
     value = call_leaf(m, function, args, kwargs)
     for held in list(m.heap.fresh.values()):
-        if type(held) is not Watched and has_observable_finalization(held):
+        if type(held) is not weakref.ref and has_observable_finalization(held):
             m.heap.let_go(held)
     return value
 
