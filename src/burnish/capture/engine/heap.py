@@ -90,8 +90,7 @@ class Heap:
         self.shown: set[int] = set()  # builtin iterators that plain Python sees: see shown_iterators
         self.raced: str | None = None  # a value that another thread changed between two reads
         self.dropped: str | None = None  # an object whose finalization ran code
-        self.has_decimals = False  # then the decimal context is guarded
-        self.has_marked = False  # the program has set attributes on a tensor that it made
+        self.has_decimals = self.has_marked = False  # the decimal context is guarded; tensors made here have attributes
         self.guard("state", None, global_state())
 
     # ---- guards
