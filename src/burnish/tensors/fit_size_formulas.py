@@ -12,6 +12,7 @@ examples agree everywhere.
 
 from __future__ import annotations
 
+import functools
 import itertools
 import math
 import re
@@ -36,6 +37,10 @@ MOST_QUOTIENTS = 12
 DISTANCES = (0, 1, 4, 13, 7, 3, 10, 6)
 """Distances of the examples from the first size. They are small, so that the compiler makes the same choices for all.
 They cover every remainder by 2, 3 and 4, so that halving and padding fit no simple formula by chance."""
+
+FEW = 4
+"""For more symbols there is one more point, as more products of them could be equal by chance. And there are not enough
+DISTANCES for them."""
 
 FACTORS = (1, 2, 3, 4)
 """Factors of the sizes from `Space.coprime_points`. They, too, give every remainder by 2, 3 and 4."""
@@ -132,36 +137,36 @@ class Space:
     ) -> Space:
         """Examples near given sizes, or below them where `most` is the upper bound. No two symbols change by the same
         distances. Sizes with a unit are multiples of it."""
-        points = []
-        for number in range(POINTS + FURTHER_POINTS):
-            point = []
-            for k, (name, size) in enumerate(sizes.items()):
-                unit = (units or {}).get(name, 1)
-                distance = DISTANCES[(number * (2 * k + 1)) % len(DISTANCES)] * unit if number else 0
-                farthest = max(DISTANCES) * unit
-                is_near_the_end = size + farthest > (most or {}).get(name, math.inf)
-                point.append(size - distance if is_near_the_end and size > 2 * farthest else size + distance)
-            points.append(tuple(point))
+        columns = []
+        distances, steps = steps_of(len(sizes))
+        for (name, size), taken in zip(sizes.items(), steps, strict=True):
+            unit = (units or {}).get(name, 1)
+            farthest = max(distances) * unit
+            is_near_the_end = size + farthest > (most or {}).get(name, math.inf)
+            sign = -unit if is_near_the_end and size > 2 * farthest else unit
+            columns.append([size + sign * distances[step % len(distances)] for step in taken])
+        points = list(zip(*columns, strict=True))
         return cls.of_points(sizes, points, units)
 
     @classmethod
     def within(cls, sizes: Mapping[str, tuple[int, int, int | None]], units: Mapping[str, int] | None = None) -> Space:
         """Examples near given sizes, and between their least and most. Sizes with a unit are multiples of it."""
-        columns = []
-        for k, (name, (size, least, most)) in enumerate(sizes.items()):
+        columns: list[list[int]] = []
+        distances, steps = steps_of(len(sizes))
+        for (name, (size, least, most)), taken in zip(sizes.items(), steps, strict=True):
             unit = (units or {}).get(name, 1)
-            tried = [size + sign * distance * unit for sign in (1, -1) for distance in DISTANCES]
+            tried = [size + sign * distance * unit for sign in (1, -1) for distance in distances]
             near = [x for x in dict.fromkeys(tried) if least <= x and (most is None or x <= most)] or [size]
-            near = near[: len(DISTANCES)]
-            numbers = range(1, POINTS + FURTHER_POINTS)
-            columns.append([size, *(near[number * (2 * k + 1) % len(near)] for number in numbers)])
+            near = near[: len(distances)]
+            columns.append(unrelated_column([size, *(near[step % len(near)] for step in taken[1:])], near, columns))
         return cls.of_points(sizes, list(zip(*columns, strict=True)), units)
 
     @classmethod
     def of_points(cls, names: Iterable[str], points: list[Point], units: Mapping[str, int] | None) -> Space:
         names = tuple(names)
         counted = tuple([(units or {}).get(name, 1) for name in names])
-        return cls(names, points[:POINTS], units=counted, further=points[POINTS:])
+        some, further = parted(points)
+        return cls(names, some, units=counted, further=further)
 
     def fewest_points(self) -> Space:
         """For one symbol, the two nearest points and the farthest. This is enough for all formulas except sums of three
@@ -176,17 +181,16 @@ class Space:
         multiples of primes. A length of 128 is twice a head size of 64, and the compiler may merge loops over both. A
         length of 134 is unrelated to it."""
         points = []
-        for number in range(POINTS + FURTHER_POINTS):
-            factors = [FACTORS[(number + k) % len(FACTORS)] for k in range(len(self.names))]
-            points.append(
-                tuple(
-                    [
-                        prime_from(-(-size * scale // (factor * unit)) + number // POINTS * FARTHER) * factor * unit
-                        for size, factor, unit in zip(self.points[0], factors, self.units, strict=True)
-                    ]
-                )
-            )
-        return replace(self, points=points[:POINTS], further=points[POINTS:], known={})
+        for number in range(points_of(len(self.names)) + FURTHER_POINTS):
+            point = []
+            for k, (size, unit) in enumerate(zip(self.points[0], self.units, strict=True)):
+                factor = FACTORS[(number + k) % len(FACTORS)]
+                rounds = number // POINTS + k // len(FACTORS) * (number + 1)
+                least = -(-size * scale // (factor * unit))
+                point.append(prime_from(least + rounds * FARTHER) * factor * unit)
+            points.append(tuple(point))
+        some, further = parted(points)
+        return replace(self, points=some, further=further, known={})
 
     def divided(self, sizes: Iterable[Sequence[int]]) -> Space:
         """The space with further symbols, for sizes that are quotients of a symbol at all points. One that is a symbol
@@ -318,6 +322,62 @@ class Space:
         found.sort(key=lambda p: (any(p[count:]), sum(p), max(p), p))
         points = [with_quotients(point, quotients) for point in self.points]
         return [(p, [math.prod(map(pow, point, p)) for point in points]) for p in found]
+
+
+def points_of(count: int) -> int:
+    """How many points there are at first for so many symbols."""
+    return POINTS + (count > FEW)
+
+
+@functools.cache
+def steps_of(count: int) -> tuple[Sequence[int], list[list[int]]]:
+    """Distances, and for each of `count` symbols its steps through them, one for each point. No two symbols change by
+    distances that are related."""
+    numbers = range(points_of(count) + FURTHER_POINTS)
+    if count <= FEW:
+        return DISTANCES, [[number * (2 * k + 1) for number in numbers] for k in range(count)]
+    for prime in (11, 23, 47):
+        found: list[list[int]] = []
+        for factor, other in itertools.product(range(1, prime), range(prime)):
+            steps = [0, *((pow(k, -1, prime) * factor + k * k * other) % prime for k in numbers[1:])]
+            first = steps[: points_of(count)]
+            differ = len({*first}) > 3 and len({step % 2 for step in first}) == 2 == len({first[0], first[1]})
+            if differ and not any(are_related(first, each) for each in found):
+                found.append(steps)
+            if len(found) == count:
+                return range(prime), found
+    raise NoFormula(f"{count} symbols are too many")
+
+
+def are_related(one: Sequence[int], other: Sequence[int]) -> bool:
+    """Whether the values of a symbol are those of another times a factor plus a number: formulas of the one would fit
+    the other. A constant is related to nothing."""
+    at = next((k for k, x in enumerate(one) if x != one[0]), 0)
+    if len({*other}) == 1 or not at:
+        return False
+    pairs = zip(one, other, strict=False)
+    return all((x - one[0]) * (other[at] - other[0]) == (y - other[0]) * (one[at] - one[0]) for x, y in pairs)
+
+
+def unrelated_column(column: list[int], near: Sequence[int], others: Sequence[list[int]]) -> list[int]:
+    """The values of a symbol, or others near the first if they are related to another symbol's. Few sizes are possible
+    for some symbols."""
+    count = len(column) - FURTHER_POINTS
+    for some in itertools.chain([column[1:count]], itertools.product(near, repeat=count - 1)):
+        tried = [column[0], *some]
+        is_constant = len({*tried}) == 1 < len(near)
+        if not is_constant and not any(are_related(tried, other[:count]) for other in others):
+            return [*tried, *column[count:]]
+    raise NoFormula("too many symbols have too few sizes")
+
+
+def parted(points: list[Point]) -> tuple[list[Point], list[Point]]:
+    """The first points, and the further ones. Related symbols would be taken for each other."""
+    count = len(points) - FURTHER_POINTS
+    columns = list(zip(*points[:count], strict=True))
+    if any(are_related(one, other) for one, other in itertools.combinations(columns, 2)):
+        raise NoFormula("sizes cannot be told apart")
+    return points[:count], points[count:]
 
 
 def quotient_by_one(found: int | Formula) -> Quotient | None:

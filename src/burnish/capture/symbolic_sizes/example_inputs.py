@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import torch
 
 from ...tensors.eager_strides import packed_stride
-from ...tensors.fit_size_formulas import Formula, GivenSize, Point, Space
+from ...tensors.fit_size_formulas import Formula, GivenSize, NoFormula, Point, Space
 from ..guards.tensor_metadata import TENSOR_TYPES
 from ..numbers import live_scalars
 from .size_symbols import LeafSize, Symbols
@@ -81,7 +81,10 @@ class SymbolicExampleInputs:
                 sizes = tuple([size if isinstance(size, int) else size.at(point) for size in self.shapes[k]])
                 like = like._replace(shape=sizes, stride=packed_stride(sizes, self.orders[k]))
             if isinstance(like, Like):
-                made.append(like.made())
+                try:
+                    made.append(like.made())
+                except (RuntimeError, MemoryError) as error:
+                    raise NoFormula(f"no example of other sizes: {error}") from error
             else:
                 number = self.numbers[k](point) if k in self.numbers else like
                 made.append(GivenSize(number) if k in self.numbers and type(number) is int else number)

@@ -1,0 +1,79 @@
+"""Five and more symbolic sizes, which a graph compiled for equal ones keeps apart."""
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+import burnish
+from burnish.tensors.fit_size_formulas import NoFormula, Space, are_related
+
+from .compare_sizes import same
+
+ROOM = 12
+
+
+@pytest.mark.parametrize("count", [2, 4, 5, 6, 8, 17])
+@pytest.mark.parametrize("first", [2, 3, 7, 64])
+def test_no_symbol_has_the_values_of_another(count, first):
+    names = [f"s{k}" for k in range(count)]
+    most = first + ROOM
+    for space in (
+        Space.around(dict.fromkeys(names, first)),
+        Space.around(dict.fromkeys(names, first), dict.fromkeys(names[1::2], most)),
+        Space.around(dict.fromkeys(names, 8 * first), units=dict.fromkeys(names[::2], 8)),
+        Space.within(dict.fromkeys(names, (first, 2, None))),
+        Space.within(dict.fromkeys(names, (first, 2, most))),
+        Space.around(dict.fromkeys(names, first)).coprime_points(),
+    ):
+        columns = list(zip(*space.points, strict=True))
+        assert [str(space.fit(column)) for column in columns] == names
+
+
+def test_few_sizes_tell_symbols_apart():
+    space = Space.within(dict.fromkeys("abcd", (2, 2, 3)))
+    assert [str(space.symbol(k)) for k in range(4)] == [*"abcd"]
+    with pytest.raises(NoFormula):
+        Space.within(dict.fromkeys("abcdefghijklmnopq", (2, 2, 3)))
+    assert Space.within(dict.fromkeys("ab", (2, 2, 2))).points[1] == (2, 2)
+    assert are_related((1, 2, 5), (9, 7, 1)) and not are_related((1, 2, 5), (9, 7, 2))
+
+
+def sums(x):
+    return [x.sum([d for d in range(x.dim()) if d != kept]) for kept in range(x.dim())], x * 2
+
+
+def padded(x):
+    return F.pad(x, (0, 1)) * 2, x.transpose(0, x.dim() - 1).contiguous() + 1
+
+
+def flat(x):
+    return x.flatten().sin(), x.flatten(0, x.dim() - 2) + 1
+
+
+@pytest.mark.falls_back("sizes")  # for products of more sizes than are tried
+@pytest.mark.parametrize("count", [5, 6, 8])
+@pytest.mark.parametrize("program", [sums, padded, flat])
+@pytest.mark.parametrize("trains", [False, True])
+@pytest.mark.parametrize("dynamic", [None, True])
+def test_a_program_of_equal_sizes_serves_different_ones(count, program, trains, dynamic):
+    compiled = burnish.compile(program, dynamic=dynamic)
+    for shape in (
+        [2] * count,
+        [3] * count,
+        range(2, 2 + count),
+        range(1 + count, 1, -1),
+        [4, 2, 3, 3, 2, 5, 2, 3][:count],
+    ):
+        shape = [*shape] if count < 8 else [min(size, 4) for size in shape]
+        results, gradients = [], []
+        for function in (program, compiled):
+            torch.manual_seed(0)
+            x = torch.randn(shape, requires_grad=trains)
+            results.append(function(x))
+            if trains:
+                parts = [*results[-1][0], results[-1][1]] if program is sums else results[-1]
+                sum((part * part.detach().cos()).sum() for part in parts).backward()
+                gradients.append(x.grad)
+        same(results[1], results[0])
+        if trains:
+            torch.testing.assert_close(gradients[1], gradients[0], rtol=1e-4, atol=1e-4)
