@@ -108,3 +108,68 @@ def test_setter_of_a_property_of_a_subclass_is_interpreted():
         assert (x.scale, found.scale) == (y.scale, expected.scale) == (value * 2, value * 4)
         assert found.tolist() == expected.tolist()
     assert burnish.was_compiled(compiled)
+
+
+class Slotted(torch.Tensor):
+    __slots__ = ("mark",)
+
+
+class Noted(torch.Tensor):
+    notes = []
+
+    def __setattr__(self, name, value):
+        self.notes.append(name)
+        super().__setattr__(name, value)
+
+
+class OwnProperty(property):
+    def __set__(self, obj, value):
+        Noted.notes.append("own")
+        super().__set__(obj, value)
+
+
+class Described(torch.Tensor):
+    @OwnProperty
+    def mark(self):
+        return self.kept
+
+    @mark.setter
+    def mark(self, value):
+        self.kept = value
+
+
+def test_assignments_to_a_subclass_by_its_own_rules():
+    def mark(x, value):
+        x.mark = value
+        return x.mark
+
+    for cls in (Slotted, Noted, Described):
+        compiled = burnish.compile(mark, backend="eager")
+        for value in range(4):
+            x, y = (torch.ones(2).as_subclass(cls) for _ in range(2))
+            notes = []
+            for function, given in ((mark, x), (compiled, y)):
+                Noted.notes.clear()
+                assert function(given, value) == given.mark == value
+                notes.append([*Noted.notes])
+            assert notes[0] == notes[1]
+
+
+def test_a_slot_of_a_subclass_is_read_each_time():
+    compiled = burnish.compile(lambda x: (x * 2, x.mark), backend="eager")
+    for value in range(4):
+        x = torch.ones(2).as_subclass(Slotted)
+        x.mark = value
+        assert compiled(x)[1] == value
+
+
+def test_a_subclass_is_made_to_require_gradients():
+    def require(x):
+        x.requires_grad = True
+        return torch.ones(2)
+
+    compiled = burnish.compile(require, backend="eager")
+    for _ in range(4):
+        x = torch.ones(2).as_subclass(Scaled)
+        compiled(x)
+        assert x.requires_grad

@@ -6,7 +6,7 @@ Python code on the way (``__setattr__``, properties, descriptors) is interpreted
 from __future__ import annotations
 
 import threading
-from types import FunctionType, GetSetDescriptorType, MemberDescriptorType, ModuleType
+from types import FunctionType, GetSetDescriptorType, MemberDescriptorType, ModuleType, WrapperDescriptorType
 from typing import Any
 
 import torch
@@ -42,6 +42,8 @@ def without_result(m: Any, answer: Any) -> Any:
 def store(m: Any, obj: Any, name: str, value: Any) -> Any:
     kind = type(obj)
     if issubclass(type(obj), torch.Tensor):
+        if kind not in TENSOR_TYPES and type(lookup(m, kind, "__setattr__")[0]) is not WrapperDescriptorType:
+            m.stop(breaks.UNSUPPORTED_WRITE, f"assignment to .{name} by {kind.__qualname__}.__setattr__")
         return _store_on_tensor(m, obj, name, value)
     if issubclass(type(obj), type):
         custom, owner = lookup(m, kind, "__setattr__")
@@ -136,9 +138,15 @@ def _store_on_tensor(m: Any, obj: torch.Tensor, name: str, value: Any) -> Any:
         requires_it_already(m, obj, value) or tensor_hooks_and_data.set_requires_grad(m, obj, value) is None
     ):
         return None
+    if name == "requires_grad" and type(obj) not in TENSOR_TYPES:
+        m.stop(breaks.TENSOR_STATE, f"assignment to .{name} of a {type(obj).__qualname__}")
     found, owner = lookup(m, type(obj), name)
-    if is_property(m, type(found)) and isinstance(found.fset, FunctionType) and owner is not torch.Tensor:
+    if type(found) is MemberDescriptorType:
+        m.stop(breaks.UNSUPPORTED_WRITE, f"assignment to the slot .{name} of a tensor")
+    if owner is not torch.Tensor and sets_as_property(m, found) and isinstance(found.fset, FunctionType):
         return discard(m, m.call(found.fset, (obj, value), {}))
+    if found is not MISSING and isinstance(find_on_type(type(found), "__set__"), FunctionType):
+        m.stop(breaks.UNSUPPORTED_WRITE, f"assignment to .{name} of a tensor by its descriptor")
     if found is not MISSING and (type(obj) in TENSOR_TYPES or hasattr(type(found), "__set__")):
         seen = m.recorder.seen
         m.perform(setattr, obj, name, value)
@@ -153,6 +161,11 @@ def _store_on_tensor(m: Any, obj: torch.Tensor, name: str, value: Any) -> Any:
     elif not m.subclasses.is_made_here(obj):
         m.heap.has_marked = True
     return m.plainly(setattr, obj, name, value)
+
+
+def sets_as_property(m: Any, found: Any) -> bool:
+    kind = type(found)
+    return is_property(m, kind) and (kind is property or lookup(m, kind, "__set__")[0] is property.__dict__["__set__"])
 
 
 def _store_on_class(m: Any, cls: type, name: str, value: Any) -> None:

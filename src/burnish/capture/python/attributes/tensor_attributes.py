@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from types import FunctionType, GetSetDescriptorType, MethodType
+from types import FunctionType, GetSetDescriptorType, MemberDescriptorType, MethodType
 from typing import Any, NoReturn
 
 import torch
@@ -67,6 +67,8 @@ def load_from_tensor(m: Any, obj: torch.Tensor, name: str) -> Any:
         if is_trusted_type(owner):
             return m.perform(getattr, obj, name)
         return m.call(descriptor.fget, (obj,), {})
+    if type(descriptor) is MemberDescriptorType:
+        m.stop(breaks.OPAQUE_CALL, f"the slot .{name} of a {kind.__qualname__}")
     if isinstance(descriptor, C_DESCRIPTORS):
         if name == "nbytes":
             m.unbacked_sizes.asked(name, obj, ())
