@@ -32,6 +32,10 @@ with warnings.catch_warnings():
         return torch.cat(parts).sin(), parts[0].select(0, 0)
 
     @torch.jit.script
+    def strided(x: torch.Tensor, n: torch.Tensor):
+        return x * int(n[0]) + n.stride(0)
+
+    @torch.jit.script
     def gated(x, y, channels):
         count = channels[0]
         both = x + y
@@ -111,6 +115,16 @@ def test_a_scripted_function_reads_a_known_tensor():
         return gated(x * 2, gated(x, x, channels).repeat(1, 2), channels)
 
     return fn, going_back, lambda i: (torch.linspace(-1, 1, 24 + 24 * i).view(-1, 4).requires_grad_(),)
+
+
+def test_a_scripted_function_asks_how_a_known_tensor_lies_in_memory():
+    def fn(x):
+        return strided(x, torch.tensor([3]).expand(3)), strided(x, torch.arange(6)[::2])
+
+    compiled = burnish.compile(fn, backend="eager")
+    for _ in range(3):
+        x = torch.randn(3)
+        torch.testing.assert_close(compiled(x), fn(x))
 
 
 def test_a_scripted_function_reads_a_tensor_that_changes():

@@ -61,7 +61,9 @@ def with_constants(m: Any, function: torch.jit.ScriptFunction, args: tuple) -> t
         return function, args
     if any(not why.endswith(READS_DATA) for why in map(why_not_traced, nodes_of(graph)) if why is not None):
         return function, args  # whatever else is computed from constants would only happen here
-    known = [k for k, x in enumerate(inputs) if isinstance(x.type(), torch._C.TensorType) and is_known(m, args[k])]
+    known = [
+        k for k, x in enumerate(inputs) if isinstance(x.type(), torch._C.TensorType) and can_be_constant(m, args[k])
+    ]
     if not known:
         return function, args
     graph.setInsertPoint(next(iter(graph.nodes())))
@@ -71,6 +73,11 @@ def with_constants(m: Any, function: torch.jit.ScriptFunction, args: tuple) -> t
     torch._C._jit_pass_constant_propagation(graph)
     others = tuple([arg for k, arg in enumerate(args) if k not in known])
     return torch._C._create_function_from_graph(function.name, graph), others
+
+
+def can_be_constant(m: Any, arg: Any) -> bool:
+    """Whether an argument is a tensor of known data whose copy lies in memory as it does."""
+    return is_known(m, arg) and not arg.storage_offset() and arg.detach().clone().stride() == arg.stride()
 
 
 class ScriptedCall(OpaqueCall):
