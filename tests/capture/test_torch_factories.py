@@ -266,6 +266,13 @@ def test_variables_from_before_tensors_had_gradients():
     return fn, lambda i: (torch.randn(3), torch.nn.Parameter(torch.randn(3)))
 
 
+def test_a_variable_of_a_sparse_tensor():
+    compiled = burnish.compile(lambda x: torch.autograd.Variable(x.to_sparse()), backend="eager")
+    for _ in range(3):
+        x = torch.randn(3, 3)
+        assert compiled(x).to_dense().tolist() == x.tolist()
+
+
 def test_a_variable_that_cannot_have_a_gradient():
     def fn(x):
         try:

@@ -87,6 +87,8 @@ def is_plain_variable(m: Any, args: tuple, kwargs: dict) -> bool:
     """Whether ``Variable(x, requires_grad=…)`` is a call that torch neither refuses nor shows to a mode."""
     if m.modes or len(args) != 1 or type(args[0]) not in TENSOR_TYPES or not kwargs.keys() <= {"requires_grad"}:
         return False
+    if args[0].layout is not torch.strided:
+        return False
     grad = kwargs.get("requires_grad", False)
     return type(grad) is bool and (not grad or args[0].is_floating_point() or args[0].is_complex())
 
