@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import random
 import warnings
 from collections.abc import Iterable
@@ -288,6 +289,14 @@ def test_batch_norms_that_return_new_statistics_have_eagers_types():
     equal_to_eager(observed(found, calls()))
     assert found.agreed["aten._native_batch_norm_legit_functional.default"] == 12
     assert found.agreed["aten._batch_norm_with_update_functional.default"] == 6
+
+
+def test_distances_are_real():
+    found = Ledger()
+    one, other = torch.randn(3, dtype=torch.complex64), torch.randn(3)
+    pairs = itertools.product((one, other), repeat=2)
+    equal_to_eager(observed(found, (("dist", torch.ops.aten.dist, pair, {}) for pair in pairs)))
+    assert found.agreed["aten.dist.default"] == 2
 
 
 def test_more_than_150_overloads_have_shape_rules():

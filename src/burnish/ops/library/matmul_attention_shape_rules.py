@@ -110,7 +110,13 @@ def trilinear(call: Arguments) -> TensorType:
 
 
 call_shape("aten.trace.default")(lambda a: fresh(a.self, (), a.self.dtype if kind(a.self.dtype) > 1 else torch.int64))
-call_shape("aten.dist.default")(lambda a: fresh(a.self, ()))
+
+
+@call_shape("aten.dist.default")
+def dist(call: Arguments) -> TensorType:
+    if call.self.dtype != call.other.dtype:
+        raise NoRule(f"a distance between {call.self.dtype} and {call.other.dtype}")
+    return fresh(call.self, (), call.self.dtype.to_real())
 
 
 @shape("aten._cdist_forward.default")
