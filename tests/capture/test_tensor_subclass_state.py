@@ -3,6 +3,7 @@
 import itertools
 import warnings
 
+import pytest
 import torch
 from torch.masked import masked_tensor
 
@@ -173,3 +174,10 @@ def test_a_subclass_is_made_to_require_gradients():
         x = torch.ones(2).as_subclass(Scaled)
         compiled(x)
         assert x.requires_grad
+
+
+def test_a_sparse_result_that_cannot_take_on_the_class_is_the_programs_error():
+    compiled = burnish.compile(lambda x: x.to_sparse(), backend="eager")
+    for _ in range(2):
+        with pytest.raises(NotImplementedError, match="storage"):
+            compiled(torch.ones(2, 2).as_subclass(Slotted))

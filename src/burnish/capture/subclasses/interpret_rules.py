@@ -215,6 +215,8 @@ def converted(m: Any, made: Any, func: Any, kind: type) -> Any:
 
 def as_subclass(m: Any, value: torch.Tensor, kind: type) -> torch.Tensor:
     with WithoutRules():
+        if value.layout is not torch.strided:
+            m.plainly(torch.Tensor.as_subclass, value, kind)  # which may raise the program's error
         made = torch.Tensor.as_subclass(value, kind)
     plain = m.subclasses.shown_by(value) if is_subclass(value) else value
     if plain is not None:
