@@ -64,7 +64,7 @@ def guard_answer(m: Any, function: FunctionType, args: tuple, kwargs: dict, answ
 
 
 def may_change(m: Any, function: FunctionType, value: Any) -> bool:
-    """Whether a later answer may be another one. What the trace has made still follows from functions that are older."""
+    """Whether a later answer may be another one. What the trace has made still follows from older functions."""
     return is_of_user(value) and (function in OF_PARTS or id(value) not in m.heap.fresh)
 
 
