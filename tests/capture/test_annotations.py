@@ -203,3 +203,27 @@ def test_lazy_values_are_those_of_the_call(body):
 
     for n in (1, 1, 2, 1, 3):
         assert shown(n) in (n, f"dict[int, {n}]", f"dict[T, {n}]")
+
+
+class Called:
+    def __call__(self, a=0):
+        return a
+
+
+def called(a, b=0):
+    return a
+
+
+@pytest.mark.parametrize(
+    "make",
+    [lambda: functools.partial(called, 1), Called, lambda: type("Derived", (Called,), {})()],
+    ids=["partial", "instance", "instance of a derived class"],
+)
+def test_signature_of_what_is_made_of_changed_functions(make):
+    def fn(x):
+        return x + 1, str(inspect.signature(make()))
+
+    compiled = burnish.compile(fn, backend="eager")
+    for number in range(4):
+        called.__defaults__ = Called.__call__.__defaults__ = (number,)
+        assert compiled(X)[1] == fn(X)[1]

@@ -9,6 +9,8 @@ import torch
 
 import burnish
 
+from .harness import program
+
 X = torch.ones(2)
 
 
@@ -211,3 +213,11 @@ def test_a_view_that_is_returned_shows_plain_numbers(make):
     for n in range(1, 4):
         (number,) = compiled(X, n)[1]
         assert type(number) is int and number == n + 1
+
+
+@program
+def test_keys_that_no_table_hashes():
+    def fn(x):
+        return x + 1, {}.pop([1], None), {1: 2}.items() & [[1], "ab", (1, 2)], {}.pop((1, [2]), 3)
+
+    return fn, [(torch.ones(2),)]

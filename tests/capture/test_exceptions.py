@@ -930,3 +930,13 @@ def test_groups_cross_breaks_after_their_arguments_have_changed():
         return errors[0]
 
     return fn, [(torch.ones(2),) for _ in range(3)]
+
+
+@program
+def test_object_of_an_attribute_error_over_a_break():
+    def fn(x):
+        error = AttributeError("m", name="n", obj=3)
+        burnish.graph_break()
+        return x + 1, error.name, error.obj
+
+    return fn, [(torch.ones(2),)]

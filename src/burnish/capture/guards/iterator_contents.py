@@ -50,10 +50,14 @@ SLICED = frozenset((list, tuple, range, str, bytes))
 
 
 def reduced(iterator: Any) -> tuple:
-    """``iterator.__reduce__()``. Raises an error if the container has changed in a way that the iterator refuses."""
+    """``iterator.__reduce__()``. Raises an error if the container has changed in a way that the iterator refuses, or if
+    it cannot be copied: a count that has reached ``sys.maxsize`` raises a SystemError."""
     if not BEHAVIOR.iterators_of_itertools_are_copied and type(iterator) in ENDLESS:
         return type(iterator), _given(iterator)
-    return without_warning(iterator, iterator.__reduce__)
+    try:
+        return without_warning(iterator, iterator.__reduce__)
+    except SystemError as error:
+        raise TypeError(f"cannot pickle '{type(iterator).__name__}' object") from error
 
 
 def _given(iterator: Any) -> tuple:

@@ -151,7 +151,8 @@ class BuiltinIterator(NamedTuple):
             yield at - 1, value
 
     Each step starts at the top, and what it has assigned to its parameters stays for the next one. So an iterator goes
-    on after an error and after its end as C code does: the parameters say whether it can. ``yield`` gives the element,
+    on after an error and after its end as C code does: the parameters say whether it can. A step that runs inside of
+    another, in what the iterator calls, reads and assigns the same parameters. ``yield`` gives the element,
     and the object is one of our generators, with the class of the builtin iterator.
     """
 
@@ -162,6 +163,8 @@ class BuiltinIterator(NamedTuple):
     """Makes the equivalent object of plain Python from the parameters."""
     is_makeable: Callable[..., bool] = lambda *state: True
     """Whether C code can make an object in this state."""
+    end: Callable[[list], None] | None = None
+    """Changes the parameters at the iterator's end, and after an error of a step, to what C code lets go of then."""
 
 
 BY_CODE: dict[CodeType, BuiltinIterator] = {}
@@ -201,7 +204,10 @@ class Generator:
     def stop(self, frame: Frame, caller: Frame | None) -> None:
         """Its frame has returned or raised an error."""
         self.running = frame is not self.frame
-        if self.code in BY_CODE:
+        builtin = BY_CODE.get(self.code)
+        if builtin is not None:
+            if builtin.end is not None:
+                builtin.end(frame.locals)
             self.rewind(frame, caller)
         else:
             self.frame = None
@@ -283,7 +289,7 @@ class Generator:
     def gi_yieldfrom(self) -> Any:
         return delegate_of(self.frame) if self.gi_suspended else None
 
-    def __reduce_ex__(self, protocol: Any) -> Any:
+    def __reduce_ex__(self, protocol: Any = 2) -> Any:
         """Used by copies, too: two objects sharing one frame would be one generator."""
         parts = self.parts()
         if parts is None:

@@ -28,7 +28,7 @@ from ..python.operators.iteration import ITERATORS
 from ..python.operators.value_kinds import SIMPLE
 from .rebuild_containers import TABLE_ITERATORS
 from .rebuild_instances import slots_of
-from .shown_iterators import as_native, is_shown
+from .shown_iterators import as_native, bound, is_shown
 from .template_runtime import attributes_of_partial, set_state
 
 
@@ -243,7 +243,7 @@ class ScalarConcretizer:
 
     def method(self, value: MethodType) -> MethodType:
         (function, owner), changed = self.parts((value.__func__, value.__self__))
-        return MethodType(function, owner) if changed else value
+        return bound(function, owner) if changed else value
 
     def partial(self, value: functools.partial) -> functools.partial:
         (function, args), changed = self.parts((value.func, value.args))

@@ -16,7 +16,7 @@ from ..interpreter.frames import UNBOUND, Frame, Generator, cell_value
 from ..interpreter.versions.behavior import BEHAVIOR
 from ..python.attributes.function_attributes import are_computed
 from ..python.polyfills import sort_polyfills
-from .shown_iterators import as_native, is_shown
+from .shown_iterators import as_native, bound, is_shown
 from .template_runtime import attributes_of_partial, generator_shell, link_generator, make_frame
 
 if TYPE_CHECKING:
@@ -27,7 +27,8 @@ PLAIN_OWNERS = frozenset((list, dict, set, tuple, str, int, float, bytes, collec
 
 def build_method(to: Rebuilder, value: MethodType) -> str:
     function, owner = to.build(value.__func__), to.build(value.__self__)
-    return to.name(value, f"{to.constant(MethodType)}({function}, {owner})")
+    make = bound if type(value.__self__) is Generator else MethodType
+    return to.name(value, f"{to.constant(make)}({function}, {owner})")
 
 
 KEY_FUNCTION = "cmp_to_key.<locals>.key"

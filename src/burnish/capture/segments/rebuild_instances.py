@@ -67,7 +67,7 @@ def build_exception(to: Rebuilder, value: BaseException) -> str:
 
 FIELDS: dict[type[BaseException], str] = {
     StopIteration: "value",
-    AttributeError: "name",
+    AttributeError: "name obj",
     NameError: "name",
     ImportError: "name path msg",
     SystemExit: "code",

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import gc
 from collections.abc import Iterator, Sequence
+from types import MethodType
 from typing import Any
 
 from ..engine.object_lifetimes import FUNCTION, LEAVES, parts_of_function
@@ -50,12 +51,20 @@ def parts_of(value: Any) -> Sequence:
         return () if frame is None else frame.locals[: frame.code.args_total]
     if kind is Frame or kind in ITERATORS or kind.__module__ == "itertools" or issubclass(kind, LEAVES):
         return ()
-    return parts_of_function(value) if kind is FUNCTION else gc.get_referents(value)
+    return parts_of_function(value) if kind is FUNCTION else referents(value)
+
+
+def referents(value: Any) -> Sequence:
+    """``gc.get_referents``, which from Python 3.13 on does not show the values of an instance's dictionary."""
+    found = gc.get_referents(value)
+    return [*found, *dict.values(value)] if issubclass(type(value), dict) else found
 
 
 def operands_of_call(frame: Frame) -> list:
-    """What the call at which the segment ends gets."""
+    """What the call at which the segment ends gets, or the owner of an attribute."""
     name, arg = frame.code.opnames[frame.pc], frame.instructions[frame.pc][1]
+    if name in ("LOAD_ATTR", "LOAD_METHOD"):
+        return frame.stack[-1:]
     if name not in ("CALL", "CALL_KW"):
         return []
     count = (arg[0] if type(arg) is tuple else arg) + (name == "CALL_KW")
@@ -68,7 +77,7 @@ def written(tracer: Any) -> Iterator[Any]:
         yield from (*effect.args, *effect.kwargs.values())
     for origin in list(tracer.heap.origins.values()):
         if tracer.heap.changed(origin):
-            yield from gc.get_referents(origin.obj)
+            yield from referents(origin.obj)
 
 
 def is_shown(to: Any, heap: Any, value: Generator) -> bool:
@@ -82,3 +91,10 @@ def is_shown(to: Any, heap: Any, value: Generator) -> bool:
 def as_native(value: Generator) -> Any:
     parts = value.parts()
     return value if parts is None else parts[0](*parts[1])
+
+
+def bound(function: Any, owner: Any) -> Any:
+    """A method of ``Generator``, bound to what may have taken its place."""
+    if type(owner) is Generator or vars(Generator).get(getattr(function, "__name__", None)) is not function:
+        return MethodType(function, owner)
+    return getattr(owner, function.__name__)

@@ -51,7 +51,7 @@ def asks_for_kind(function: FunctionType) -> bool:
 def guard_answer(m: Any, function: FunctionType, args: tuple, kwargs: dict, answer: Any) -> None:
     if (
         asks_for_kind(function)
-        or not any(is_of_user(value) and id(value) not in m.heap.fresh for value in (*args, *kwargs.values()))
+        or not any(may_change(m, function, value) for value in (*args, *kwargs.values()))
         or follows_from_parts(m, function, args, kwargs)
     ):
         return
@@ -61,6 +61,11 @@ def guard_answer(m: Any, function: FunctionType, args: tuple, kwargs: dict, answ
         m.stop(breaks.OPAQUE_CALL, f"{function.__qualname__} of an object, which may change")
     asked = functools.partial(function, **kwargs) if kwargs else function
     m.guard_outcome(Expression(answers_alike, (asked, copied(answer), *operands)), True)
+
+
+def may_change(m: Any, function: FunctionType, value: Any) -> bool:
+    """Whether a later answer may be another one. What the trace has made still follows from older functions."""
+    return is_of_user(value) and (function in OF_PARTS or id(value) not in m.heap.fresh)
 
 
 COMPUTING_FORMATS = (1, 3)
@@ -107,7 +112,25 @@ def follows_from_parts(m: Any, function: FunctionType, args: tuple, kwargs: dict
     """Whether all that the answer follows from has been guarded."""
     if function not in OF_PARTS or len(args) != 1 or not kwargs.keys() <= {"follow_wrapped"}:
         return False
-    return chain_of(m, args[0]) is not None or function is inspect.signature and class_is_guarded(m, args[0])
+    asked = what_is_called(m, args[0]) if function is inspect.signature else args[0]
+    return chain_of(m, asked) is not None or function is inspect.signature and class_is_guarded(m, asked)
+
+
+def what_is_called(m: Any, value: Any) -> Any:
+    """The function from which the signature of a partial or of an instance follows, if the trace has made them. None
+    where other rules apply."""
+    while type(value) is functools.partial and id(value) in m.heap.fresh and not value.__dict__:
+        value = value.func
+    kind = type(value)
+    if id(value) not in m.heap.fresh or issubclass(kind, (type, FunctionType)) or not is_user_type(kind):
+        return value
+    if find_on_type(kind, "__getattr__") is not None or kind.__getattribute__ is not object.__getattribute__:
+        return None
+    for name in ("__wrapped__", *OTHER_RULES):
+        if name in (dict_of(value) or ()) or lookup(m, kind, name)[1] is not None:
+            return None
+        guard_absent(m, kind, name)
+    return lookup(m, kind, "__call__")[0]
 
 
 def chain_of(m: Any, function: Any) -> list[FunctionType] | None:
@@ -168,6 +191,8 @@ def class_is_guarded(m: Any, cls: Any) -> bool:
 
 
 def is_of_user(value: Any) -> bool:
+    if type(value) is functools.partial:
+        return is_of_user(value.func)
     if issubclass(type(value), type):
         return not is_trusted_type(value)
     if type(value) is MethodType:

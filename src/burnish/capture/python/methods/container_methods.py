@@ -76,6 +76,12 @@ def merged_items(m: Any, args: tuple, kwargs: dict) -> dict:
         raise
 
 
+def check_key_for(m: Any, table: dict, name: str, key: Any) -> None:
+    if name == "pop" and not dict.__len__(table):
+        guard_before_native_read.refuse_unhashed_key(m, key, "pop() of an empty dictionary")
+    guard_before_native_read.check_key(m, key, subscripts.table_kind(table) if name == "pop" else dict)
+
+
 def call_dict(m: Any, table: dict, name: str, args: tuple, kwargs: dict, method: Callable) -> Any:
     takes = TAKE.get(name)
     if takes is not None and (kwargs or len(args) != takes[1]) or name == "update" and len(args) > 1:
@@ -100,7 +106,7 @@ def call_dict(m: Any, table: dict, name: str, args: tuple, kwargs: dict, method:
         return m.call(container_polyfills.dict_update, (table, *args), kwargs)
     origin = m.heap.origin_of(table)
     if name in ("get", "__getitem__", "__contains__", "pop", "setdefault", "__setitem__", "__delitem__") and args:
-        guard_before_native_read.check_key(m, args[0], subscripts.table_kind(table) if name == "pop" else dict)
+        check_key_for(m, table, name, args[0])
         args = (settled(args[0]), *args[1:])
         key = args[0]
         if name == "__getitem__":

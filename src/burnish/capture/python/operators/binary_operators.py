@@ -29,7 +29,7 @@ from ..messages import print_and_format
 from ..polyfills import container_polyfills, object_polyfills, operator_polyfills
 from ..polyfills.torch_function_polyfills import has_rule
 from . import iteration, subscripts
-from .guard_before_native_read import check_key, expose, settle_all, settled
+from .guard_before_native_read import check_key, expose, refuse_unhashed_key, settle_all, settled
 from .guard_identity_comparisons import guard_comparison, guard_elements
 from .truth_and_identity import same
 from .value_kinds import (
@@ -180,6 +180,14 @@ def has_other_method(m: Any, kind: type, name: str | None) -> bool:
 DICT_VIEWS = (KeysView, ItemsView)
 
 
+def check_keys_for_view(m: Any, operation: Callable, view: Any, keys: Any) -> None:
+    meets = operation in (operator.and_, operator.iand)
+    for key in keys:
+        if meets and issubclass(type(view), ItemsView):  # which hashes no more than the first part of a pair
+            refuse_unhashed_key(m, key, "items() & a sequence")
+        check_key(m, key, dict if meets else set)
+
+
 def _of_containers(m: Any, operation: Callable, left: Any, right: Any) -> Any:
     if type(left) is str and operation is operator.mod:
         return format_by_percent(m, left, right)
@@ -198,8 +206,8 @@ def _of_containers(m: Any, operation: Callable, left: Any, right: Any) -> Any:
             settle_all(m, side, converts=converts)
             if operation in IN_PLACE or any(has_other_method(m, type(side), name) for name in METHODS[operation]):
                 m.check_readable(operation, side)  # otherwise its type decides
-            for key in other if issubclass(type(side), DICT_VIEWS) and issubclass(type(other), (list, tuple)) else ():
-                check_key(m, key, dict if operation in (operator.and_, operator.iand) else set)
+            if issubclass(type(side), DICT_VIEWS) and issubclass(type(other), (list, tuple)):
+                check_keys_for_view(m, operation, side, other)
     if operation in IN_PLACE:
         if m.region is not None and issubclass(type(left), CHANGEABLE):
             m.region.will_write(left)

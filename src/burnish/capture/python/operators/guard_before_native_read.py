@@ -92,6 +92,15 @@ def hash_for(container: type | None, key: Any) -> None:
         hash(key)
 
 
+def refuse_unhashed_key(m: Any, key: Any, what: str) -> None:
+    """Stop where C code may not hash the key that it is given, if hashing it raises an error or runs Python code."""
+    if issubclass(type(key), tuple):
+        for part in elements_of(key):
+            refuse_unhashed_key(m, part, what)
+    elif find_on_type(type(key), "__hash__") is None or user_keys.hashes_in_python(m, type(key)):
+        m.stop(breaks.OPAQUE_CALL, what)
+
+
 def _check_key(m: Any, key: Any, container: type | None, whole: Any) -> Any:
     """``whole``: the key that this is part of."""
     kind = type(key)

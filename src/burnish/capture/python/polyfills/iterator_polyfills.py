@@ -139,13 +139,16 @@ def reversed_of(sequence):
 def reversed_(sequence, at):
     if at < 0:
         return
-    before, at = at, -1
     try:
-        value = sequence[before]
+        value = sequence[at]
     except (IndexError, StopIteration):
         return
-    at = before - 1
+    at -= 1
     yield value
+
+
+def end_reversed(state):
+    state[1] = -1
 
 
 def reversed_iterator(sequence, at):
@@ -198,6 +201,15 @@ def map_of(function, iterators, strict):
     return map(function, *iterators, **({"strict": True} if strict else {}))  # a keyword from 3.14 on
 
 
+def always(*state):
+    return True
+
+
+def let_go(state):
+    """At the iterator's end, and after any error of a step."""
+    state[0] = None
+
+
 def register(steps):
     for step, sample, *made in steps:
         BY_CODE[step.__code__] = BuiltinIterator(type(sample), sample, *made)
@@ -210,7 +222,7 @@ register(
         (zip_, zip(), lambda iterators, strict: zip(*iterators, strict=strict)),
         (enumerate_, enumerate(()), enumerate),
         (iterate_by_index, iter(Sequence()), sequence_iterator),
-        (reversed_, reversed(()), reversed_iterator),
+        (reversed_, reversed(()), reversed_iterator, always, end_reversed),
         (iterate_until, iter(int, 0), iterator_until),
         (matches, iter(int, 0), iterator_over),
     )

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import itertools
 
-from .iterator_polyfills import iterators_of, register
+from .iterator_polyfills import always, iterators_of, let_go, register
 
 
 def filterfalse(predicate, iterator):
@@ -48,18 +48,22 @@ def accumulated(iterator, func, initial, total):
 
 
 def chain(source, active=None):
-    """``source`` gives the iterables. It is dropped at its end, and after any error of it."""
+    """``source`` gives the iterables."""
     while source is not None:
         if active is None:
-            upcoming, source = source, None
-            active = iter(next(upcoming))
-            source = upcoming
+            active = iter(next(source))
         try:
             value = next(active)
         except StopIteration:
             active = None
             continue
         yield value
+
+
+def end_chain(state):
+    """``source`` is dropped at its end, and after any error of it."""
+    if state[1] is None:
+        state[0] = None
 
 
 def new_chain(*iterables):
@@ -79,10 +83,9 @@ def chained(source, active):
 
 
 def islice(iterator, at, upcoming, stop, step):
-    """It lets go of the iterator at its end, and after any error."""
-    if iterator is None:
+    source = iterator
+    if source is None:
         return
-    source, iterator = iterator, None
     while at < upcoming:
         next(source)
         at += 1
@@ -93,7 +96,6 @@ def islice(iterator, at, upcoming, stop, step):
     upcoming += step
     if stop is not None and upcoming > stop:
         upcoming = stop
-    iterator = source
     yield value
 
 
@@ -155,14 +157,13 @@ def dropped_while(predicate, iterator, has_begun):
 
 
 def pairwise(iterator, before):
-    """``before`` is empty or holds one value. It lets go of the iterator at its end, and after any error."""
-    if iterator is None:
+    """``before`` is empty or holds one value."""
+    source = iterator
+    if source is None:
         return
-    source, iterator = iterator, None
     if not before:
         before = (next(source),)
     first, before = before[0], (next(source),)
-    iterator = source
     yield first, before[0]
 
 
@@ -176,23 +177,26 @@ def paired(iterator, before):
 
 def zip_longest(iterators, fillvalue):
     """An iterator that has ended is None. An error ends all."""
-    left, iterators = [*iterators], ()
-    if not left:
+    count = len(iterators)
+    if not count:
         return
     values = []
-    while len(values) < len(left):
+    while len(values) < count:
         i = len(values)
         value = fillvalue
-        if left[i] is not None:
+        if iterators and iterators[i] is not None:  # a step inside of this one may have ended all
             try:
-                value = next(left[i])
+                value = next(iterators[i])
             except StopIteration:
-                left[i] = None
-                if all([other is None for other in left]):
+                iterators = (*iterators[:i], None, *iterators[i + 1 :])
+                if all([other is None for other in iterators]):
                     return
         values.append(value)
-    iterators = tuple(left)
     yield tuple(values)
+
+
+def end_zip_longest(state):
+    state[0] = ()
 
 
 def new_zip_longest(*iterables, fillvalue=None):
@@ -215,10 +219,9 @@ def new_compress(data, selectors):
 
 
 def batched(iterator, n, strict):
-    """It lets go of the iterator at its end, and after any error."""
-    if iterator is None:
+    source = iterator
+    if source is None:
         return
-    source, iterator = iterator, None
     values = []
     while len(values) < n:
         try:
@@ -229,7 +232,6 @@ def batched(iterator, n, strict):
     if strict and values and len(values) < n:
         raise ValueError("batched(): incomplete batch")
     if values:
-        iterator = source
         yield tuple(values)
 
 
@@ -329,14 +331,14 @@ def itertool_of_lists(cls, args, kwargs):
 register(
     (
         (accumulate, itertools.accumulate(()), accumulated),
-        (chain, itertools.chain(), chained),
-        (islice, itertools.islice((), 0), sliced),
+        (chain, itertools.chain(), chained, always, end_chain),
+        (islice, itertools.islice((), 0), sliced, always, let_go),
         (starmap, itertools.starmap(int, ()), itertools.starmap),
         (takewhile, itertools.takewhile(int, ()), taken_while),
         (dropwhile, itertools.dropwhile(int, ()), dropped_while),
         (filterfalse, itertools.filterfalse(int, ()), itertools.filterfalse),
-        (pairwise, itertools.pairwise(()), paired),
-        (zip_longest, itertools.zip_longest(), zipped_longest),
+        (pairwise, itertools.pairwise(()), paired, always, let_go),
+        (zip_longest, itertools.zip_longest(), zipped_longest, always, end_zip_longest),
         (compress, itertools.compress((), ()), itertools.compress),
         (cycle, itertools.cycle(()), cycled),
         (groupby, itertools.groupby(()), lambda shared: itertools.groupby(*shared[:2]), lambda shared: not shared[5]),
@@ -345,4 +347,4 @@ register(
     )
 )
 if hasattr(itertools, "batched"):
-    register(((batched, itertools.batched((), 1), batches),))
+    register(((batched, itertools.batched((), 1), batches, always, let_go),))

@@ -1,0 +1,154 @@
+"""Builtin iterators around a graph break: their bound methods, copies and steps inside of steps."""
+
+import copy
+import itertools
+import os
+import sys
+
+import pytest
+import torch
+
+import burnish
+
+from .harness import program
+
+CALLS = [(torch.ones(3),), (torch.ones(3),), (torch.ones(4),)]
+
+
+@program
+def test_bound_methods_of_an_iterator_over_a_break():
+    def fn(x):
+        made = map(lambda v: v + 1, [1, 2, 3])
+        pull, reduced = made.__next__, zip([1], [2], strict=True).__reduce__
+        os.getpid()
+        return x + 1, pull(), next(made), pull.__self__ is made, pull.__name__, reduced()[2:], [*iter(pull, None)][:1]
+
+    return fn, CALLS
+
+
+class Kept:
+    made = None
+
+
+@program
+def test_iterator_of_a_loop_is_kept_in_an_attribute():
+    kept = Kept()
+
+    def fn(x):
+        made, found = map(lambda v: v + 1, [1, 2, 3, 4, 5]), []
+        for value in made:
+            found.append(value)
+            if value == 3:
+                kept.made = made
+                os.getpid()
+            if value == 4:
+                found.append((type(kept.made) is map, next(kept.made)))
+        return x + 1, found, kept.made is made
+
+    return fn, CALLS
+
+
+COPIED = {
+    "chain": lambda: itertools.chain([1, 2], [3]),
+    "islice": lambda: itertools.islice([1, 2, 3], 3),
+    "strict zip": lambda: zip([1, 2], (3, 4), strict=True),
+    "map": lambda: map(str, [1, 2, 3]),
+    "accumulate": lambda: itertools.accumulate([1, 2, 3]),
+}
+
+
+@pytest.mark.skipif(sys.version_info >= (3, 14), reason="iterators of itertools have no copies")
+@pytest.mark.filterwarnings("ignore:Pickle, copy")
+@pytest.mark.parametrize("make", COPIED.values(), ids=COPIED)
+@pytest.mark.parametrize("breaks", [False, True])
+def test_copies_of_iterators(make, breaks):
+    def fn(x):
+        made = make()
+        first = next(made)
+        if breaks:
+            os.getpid()
+        copied = copy.copy(made)
+        return x + 1, first, type(copied), type(made), next(copied), len(made.__reduce__()), len(made.__reduce_ex__(2))
+
+    compiled = burnish.compile(fn, backend="eager")
+    for _ in range(3):
+        assert compiled(torch.ones(2))[1:] == fn(torch.ones(2))[1:]
+
+
+@program
+def test_reduction_of_a_generator_is_refused():
+    def fn(x):
+        try:
+            (k for k in [1]).__reduce__()
+        except TypeError as error:
+            return x + 1, str(error)
+
+    return fn, CALLS
+
+
+STEPS = {
+    "islice": lambda source: itertools.islice(source, 1, None, 2),
+    "pairwise": itertools.pairwise,
+    "zip_longest": lambda source: itertools.zip_longest(source, range(3)),
+    "chain": lambda source: itertools.chain.from_iterable(map(lambda v: [v, v], source)),
+}
+
+
+@pytest.mark.parametrize("make", STEPS.values(), ids=STEPS)
+@pytest.mark.parametrize("breaks", [False, True])
+def test_step_inside_of_a_step(make, breaks):
+    def fn(x):
+        made, seen, at = None, [], 0
+
+        class Source:
+            def __iter__(self):
+                return self
+
+            def __next__(self):
+                nonlocal at
+                at += 1
+                if at > 9:
+                    raise StopIteration
+                if at == 2:
+                    if breaks:
+                        os.getpid()
+                    seen.append(next(made, "ended"))
+                return at
+
+        made = make(Source())
+        return x + 1, [*made], seen, [*made]
+
+    compiled = burnish.compile(fn, backend="eager")
+    for _ in range(3):
+        assert compiled(torch.ones(2))[1:] == fn(torch.ones(2))[1:]
+
+
+@program
+def test_reversed_sequence_advanced_by_its_elements():
+    def fn(x):
+        made, seen = None, []
+
+        class Items:
+            def __len__(self):
+                return 5
+
+            def __getitem__(self, at):
+                if at == 3 and not seen:
+                    seen.append(None)
+                    seen.append(next(made, "ended"))
+                return at
+
+        made = reversed(Items())
+        return x + 1, [*made], seen
+
+    return fn, CALLS
+
+
+def test_count_at_the_largest_size_cannot_be_copied():
+    def fn(x, counted):
+        return x + 1, next(counted)
+
+    counted, other = (itertools.count(sys.maxsize - 1) for _ in range(2))
+    compiled = burnish.compile(fn, backend="eager")
+    for _ in range(4):
+        assert compiled(torch.ones(2), counted)[1] == fn(torch.ones(2), other)[1]
