@@ -11,6 +11,7 @@ from torch.library import custom_op
 from torch.utils._pytree import tree_leaves
 
 import burnish
+from burnish.capture.pytorch.torch_library_operators import runs_python
 
 from .test_changing_numbers import SMALL, check
 
@@ -310,6 +311,14 @@ def test_gradients_flow_through_kernels_without_a_formula(library, dynamic, back
                 function(x, n).sum().backward()
             gradients.append(x.grad)
         torch.testing.assert_close(gradients[1], gradients[0])
+
+
+def test_kernels_from_other_code_than_files_are_seen():
+    made = torch.library.Library("burnish_typed", "DEF")
+    code = """made.define("f(Tensor x) -> Tensor"); made.impl("f", lambda x: x * 2, "CPU")"""
+    exec(compile(code, "<stdin>", "exec"), {"made": made})
+    assert runs_python(torch.ops.burnish_typed.f)
+    made._destroy()
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
