@@ -1,11 +1,17 @@
 """Numbers that change from call to call, as arguments of registered operators and inside higher-order operators."""
 
+import math
+
 import pytest
 import torch
 from torch._higher_order_ops.map import map as map_elements
 from torch._higher_order_ops.scan import scan
 from torch._higher_order_ops.while_loop import while_loop
 from torch.library import custom_op
+from torch.utils._pytree import tree_leaves
+
+import burnish
+from burnish.capture.pytorch.torch_library_operators import runs_python
 
 from .test_changing_numbers import SMALL, check
 
@@ -98,8 +104,6 @@ def test_results_that_look_different_for_other_numbers_are_seen(fn, backend):
 @pytest.mark.parametrize("dynamic", [None, True])
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_sizes_and_numbers_of_operators_change_together(backend, dynamic):
-    import burnish
-
     compiled = burnish.compile(lambda x, n: doubled(x, n) + 1, backend=BACKENDS[backend], dynamic=dynamic)
     for n, rows in ((3, 4), (4, 4), (2, 5), (5, 5), (7, 6), (5, 4), (3, 7)):
         x = torch.arange(rows * 3.0).view(rows, 3)
@@ -131,8 +135,6 @@ def test_transformed_functions_take_changing_numbers(name, values, backend):
 @pytest.mark.parametrize("backend", BACKENDS)
 @pytest.mark.parametrize("name", ["vmap", "grad", "jvp", "vjp"])
 def test_gradients_through_transformed_functions_follow_the_number(name, backend):
-    import burnish
-
     compiled = burnish.compile(TRANSFORMS[name], backend=BACKENDS[backend])
     for n in (3, 4, 5, 2.5, 0.5, 3):
         gradients = []
@@ -145,8 +147,6 @@ def test_gradients_through_transformed_functions_follow_the_number(name, backend
 
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_functions_that_vjp_returns_know_the_number_after_a_break(backend):
-    import burnish
-
     def fn(x, n):
         y, back = torch.func.vjp(lambda t: t.sin() * n, x)
         if y.sum() > 0:
@@ -181,3 +181,147 @@ def test_loops_take_changing_integers(name, backend):
 @pytest.mark.parametrize("name", LOOPS)
 def test_loops_take_changing_fractions(name):
     check(LOOPS[name], FLOATS, 2, "burnish", X)
+
+
+def assert_follows(fn, numbers, backend, x=X):
+    compiled = burnish.compile(fn, backend=BACKENDS[backend])
+    for n in numbers:
+        expected, made = fn(x, n), compiled(x, n)
+        torch.testing.assert_close(made, expected, equal_nan=True)
+        assert [y.stride() for y in tree_leaves(made)] == [y.stride() for y in tree_leaves(expected)]
+
+
+POWERS = {
+    "operator": lambda y, n: y**n,
+    "function": torch.pow,
+    "method": lambda y, n: y.pow(n),
+    "in place": lambda y, n: y.clone().pow_(n),
+    "float": torch.float_power,
+    "base": lambda y, n: n ** y.abs(),
+    "overload": lambda y, n: torch.ops.aten.pow(y, n),
+    "many": lambda y, n: torch._foreach_pow([y], n)[0],
+}
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("name", POWERS)
+def test_gradients_of_powers_have_the_formula_of_the_exponent(name, backend):
+    power, zero = POWERS[name], torch.tensor([0.0, 1.0, 2.0])
+    assert_follows(
+        lambda x, n: torch.func.hessian(lambda y: power(y, n).sum())(x), (3, 1, 2, 0, 0.5, -1), backend, zero
+    )
+    assert_follows(
+        lambda x, n: torch.func.grad(lambda z: torch.func.grad(lambda y: power(y, n).sum())(z).sum())(x),
+        (3, 1, 2, 0, 0.5, -1),
+        backend,
+        zero,
+    )
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize(
+    "fn",
+    [
+        lambda x, n: torch.vmap(lambda r, k: r.cumsum(0) + k, in_dims=(n, None))(x, 2),
+        lambda x, n: torch.vmap(lambda pair: pair["a"].cumsum(0), in_dims=({"a": n},))({"a": x}),
+        lambda x, n: torch.vmap(
+            lambda r: torch.vmap(lambda z: z.cumsum(0), in_dims=(n,))(r.expand(3, 3)), in_dims=(1,)
+        )(x[:3]),
+        lambda x, n: torch.vmap(lambda r: (r, r), out_dims=(n, 0))(x),
+        lambda x, n: torch.func.vjp(lambda y: (y * 2, y), x, has_aux=n)[0],
+    ],
+)
+def test_numbers_in_containers_that_transforms_read_are_guarded(fn, backend):
+    assert_follows(fn, (0, 1, 0, 1, 1), backend)
+
+
+def helper(r, n):
+    return torch.tensor(n) * r
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_tensors_of_numbers_in_transformed_functions_are_made_again(backend):
+    assert_follows(lambda x, n: torch.func.grad(lambda y: helper(y[1], n).sum())(x), SMALL, backend)
+
+
+def twice_if_negative(x: torch.Tensor, n: float) -> torch.Tensor:
+    return x.clone() if math.copysign(1, n) > 0 else x.repeat(2, 1)
+
+
+signed = register(
+    "signed", twice_if_negative, lambda x, n: x.new_empty(x.shape[0] * (2 - (math.copysign(1, n) > 0)), 3)
+)
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_operators_see_the_sign_of_zero(backend):
+    assert_follows(lambda x, n: x * signed(x, n).shape[0], (0.5, 1.5, 0.0, -0.0, 2.0, -0.0), backend)
+
+
+asked: list[int] = []
+
+
+def describe_and_count(x, n):
+    asked.append(n)
+    return torch.empty_like(x)
+
+
+counted = register("counted", scale, describe_and_count)
+
+
+@pytest.mark.parametrize(("backend", "most"), [("burnish", 20), ("eager", 20), ("another", 110)])
+def test_descriptions_are_not_asked_for_ever(backend, most):
+    compiled = burnish.compile(lambda x, n: counted(x, n) + 1, backend=BACKENDS[backend])
+    for n in range(5):
+        compiled(X, n)
+    asked.clear()
+    for n in range(100, 200):
+        assert torch.equal(compiled(X, n), X * n + 1)
+    assert len(asked) <= most
+
+
+@pytest.fixture(scope="module")
+def library():
+    made = torch.library.Library("burnish_kernels", "DEF")
+    made.define("scaled(Tensor x, int n) -> Tensor")
+    made.impl("scaled", lambda x, n: x * n, "CPU")
+    torch.library.register_fake("burnish_kernels::scaled", lambda x, n: torch.empty_like(x), lib=made)
+    made.define("both.Tensor(Tensor x, Tensor y) -> Tensor")
+    made.define("both.Scalar(Tensor x, int y) -> Tensor")
+    made.impl("both.Tensor", lambda x, y: x * y, "CompositeExplicitAutograd")
+    made.impl("both.Scalar", lambda x, y: x * y + 1, "CompositeExplicitAutograd")
+    for overload in ("both.Tensor", "both.Scalar"):
+        torch.library.register_fake(f"burnish_kernels::{overload}", lambda x, y: torch.empty_like(x), lib=made)
+    yield made
+    made._destroy()
+
+
+@pytest.mark.parametrize("backend", [*BACKENDS, "aot_eager"])
+@pytest.mark.parametrize("dynamic", [None, True])
+def test_gradients_flow_through_kernels_without_a_formula(library, dynamic, backend):
+    def fn(x, n):
+        return torch.ops.burnish_kernels.scaled(x.sin(), n) * x + torch.ops.burnish_kernels.both(x, n)
+
+    compiled = burnish.compile(fn, backend=BACKENDS.get(backend, backend), dynamic=dynamic)
+    for n, rows in ((3, 4), (3, 5), (4, 6), (5, 7), (5, 3), (-1, 4)):
+        gradients = []
+        for function in (fn, compiled):
+            x = torch.arange(1.0, rows * 3 + 1).view(rows, 3).div(10).requires_grad_()
+            with pytest.warns(UserWarning, match="an autograd kernel was not registered"):
+                function(x, n).sum().backward()
+            gradients.append(x.grad)
+        torch.testing.assert_close(gradients[1], gradients[0])
+
+
+def test_kernels_from_other_code_than_files_are_seen():
+    made = torch.library.Library("burnish_typed", "DEF")
+    code = """made.define("f(Tensor x) -> Tensor"); made.impl("f", lambda x: x * 2, "CPU")"""
+    exec(compile(code, "<stdin>", "exec"), {"made": made})
+    assert runs_python(torch.ops.burnish_typed.f)
+    made._destroy()
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_operators_need_no_default_overload(library, backend):
+    most = len(SMALL) if backend == "another" else 2
+    check(lambda x, n: torch.ops.burnish_kernels.both(x, n) * x, SMALL, most, BACKENDS[backend], X)

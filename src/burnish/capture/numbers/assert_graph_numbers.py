@@ -50,6 +50,8 @@ def outcome(m: Any, operation: Callable, operands: tuple) -> bool | None:
 
 def as_tensor(m: Any, number: Any, dtype: torch.dtype, device: Any = None) -> torch.Tensor:
     """A tensor without dimensions that holds a number."""
+    if getattr(m.region, "lowers", False):  # the operator that makes the tensor takes a constant
+        number = live_scalars.settled(number)
     plain = live_scalars.plain_of(number)
     value = m.plainly(torch.full, (), plain, dtype=dtype, device=device)
     m.answer = None  # this is not the result of the instruction

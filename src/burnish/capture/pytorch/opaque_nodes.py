@@ -53,6 +53,10 @@ class OpaqueCall:
     def is_compared(self) -> bool:
         return True
 
+    def compares_all(self) -> bool:
+        """Whether each run compares all facts of the results."""
+        return self.expected is not None and not self.sizes_are_open
+
     def may_vary(self, m: Any, number: Live) -> bool:
         """Whether a number among the arguments may differ in the next run."""
         return self.numbers_vary or m.options.runs_python and self.is_compared() and is_compared_with(m, number)

@@ -33,7 +33,7 @@ from ..numbers.live_scalars import Expression, Live, LiveStr
 from .custom_functions.autograd_function_side_effects import attributes_after, codes_in
 from .custom_functions.autograd_function_traceability import ClassReader, Names, NotTraceable, is_constant
 from .number_arguments import OPERATORS, is_of_torch
-from .opaque_nodes import is_native
+from .opaque_nodes import OpaqueCall, is_native
 
 KEYS = """
     CPU CUDA CompositeExplicitAutograd CompositeExplicitAutogradNonFunctional CompositeImplicitAutograd Autograd
@@ -42,16 +42,32 @@ KEYS = """
 """Dispatch keys of operators that run with data. Torch's own registrations are for tensors without data."""
 
 
-FROM_PYTHON = re.compile(r"^(\w+)(?:\[alias\])?: registered at \S.*\.py:\d+ ", re.MULTILINE)
-"""A line of the dispatcher's own table. `torch.library._impls` does not do: when an operator is defined again,
-the names of the new registrations leave it as soon as the old library is collected."""
+FROM_PYTHON = re.compile(r"^(\w+)(?:\[alias\])?: registered at (?:\S.*\.py|<.*>):\d+ ", re.MULTILINE)
+"""A line of the dispatcher's own table, for code from files or `<stdin>`. `torch.library._impls` does not do: when
+an operator is defined again, the names of the new registrations leave it as soon as the old library is collected."""
 
 
 def runs_python(operator: Any) -> bool:
-    if isinstance(operator, torch._ops.OpOverloadPacket):
-        return any(runs_python(getattr(operator, overload)) for overload in operator.overloads())
-    name, _, overload = str(operator).replace(".", "::", 1).partition(".")
-    return not is_of_torch(operator) and not keys_from_python(name, overload).isdisjoint(KEYS)
+    return not is_of_torch(operator) and not kernels_from_python(operator).isdisjoint(KEYS)
+
+
+def overloads_of(operator: Any) -> list[Any]:
+    is_packet = isinstance(operator, torch._ops.OpOverloadPacket)
+    return [getattr(operator, name) for name in operator.overloads()] if is_packet else [operator]
+
+
+def kernels_from_python(operator: Any) -> set[str]:
+    """The dispatch keys of the kernels of all its overloads."""
+    names = [str(overload).replace(".", "::", 1).partition(".") for overload in overloads_of(operator)]
+    return set().union(*[keys_from_python(name, overload) for name, _, overload in names])
+
+
+def has_results(operator: Any) -> bool:
+    return any(overload._schema.returns for overload in overloads_of(operator))
+
+
+def is_mutable(operator: Any) -> bool:
+    return any(overload._schema.is_mutable for overload in overloads_of(operator))
 
 
 def keys_from_python(name: str, overload: str = "") -> set[str]:
@@ -102,11 +118,10 @@ def why_not_differentiated(m: Any, operator: Any, given: tuple[Any, ...]) -> str
     name is guarded."""
     if not torch.is_grad_enabled() or not any(x.requires_grad for x in tensors_in(given)):
         return None
-    name = qualified_name(operator)
-    definition = OPDEFS.get(name)
+    definition = OPDEFS.get(qualified_name(operator))
     if definition is None:
-        has_formula = "Autograd" in keys_from_python(name)
-        return "its functions are not known" if has_formula else None
+        is_composite = kernels_from_python(operator).isdisjoint(set(KEYS) - {"CompositeImplicitAutograd"})
+        return None if is_composite else "its functions are not known"
     if definition._backward_fn is None:
         return None
     names = Names(definition)
@@ -119,6 +134,18 @@ def why_not_differentiated(m: Any, operator: Any, given: tuple[Any, ...]) -> str
         return str(why)
     m.heap.guard("outcome", None, (Expression(names.are_as_they_were, ()), True))
     return None
+
+
+def is_differentiated_by_kernel(operator: Any, given: tuple[Any, ...]) -> bool:
+    """Whether gradients flow through what the operator's kernel itself does, because it has none for autograd. Only a
+    call for real records that."""
+    if not torch.is_grad_enabled() or OPDEFS.get(qualified_name(operator)) is not None:
+        return False
+    kernels = kernels_from_python(operator) & set(KEYS)
+    has_formula = any(key.startswith("Autograd") for key in kernels)
+    if has_formula or kernels == {"CompositeImplicitAutograd"}:
+        return False
+    return any(x.requires_grad for x in tensors_in(given))
 
 
 def has_unknown_results(operator: Any) -> bool:
@@ -141,12 +168,13 @@ def numbers_in(tree: Any) -> list[Live]:
     return found
 
 
-def vary_in_node(m: Any, operator: Any, args: tuple, kwargs: dict) -> bool:
+def vary_in_node(m: Any, operator: Any, args: tuple, kwargs: dict, node: OpaqueCall | None = None) -> bool:
     """Whether the numbers among an operator's arguments may differ in the next run, because its results look alike
-    then. That is guarded."""
+    then. That is guarded; by a node that compares its results itself, only until many numbers have been met."""
     results = results_of(m, operator, args, kwargs)
     if results is None or results.are_sized_by_numbers():
         return False
+    results.are_compared_by = node
     m.guard_outcome(Expression(results.are_alike, tuple([x.expression for x in results.operands])), True)
     return True
 
@@ -155,7 +183,7 @@ def are_kept(m: Any, operator: Any, args: tuple, kwargs: dict) -> bool:
     """Whether the numbers may differ in the next run of a graph that calls the operator by way of torch. Our own
     compiled code is made for one number, if there are results."""
     results = results_of(m, operator, args, kwargs)
-    if results is None or m.options.runs_python and getattr(operator, "default", operator)._schema.returns:
+    if results is None or m.options.runs_python and has_results(operator):
         return False
     if not results.are_sized_by_numbers():
         return vary_in_node(m, operator, args, kwargs)
@@ -204,6 +232,9 @@ class Results:
         self.are_known = self.are_known and self.at(self.values) is not None
         self.m = None  # guards outlive the trace
         self.known: dict[tuple, bool] = {}
+        self.expected: dict[tuple, Any] = {}
+        """What they look like for the numbers of the trace, by the symbolic sizes."""
+        self.are_compared_by: OpaqueCall | None = None
 
     def shaped(self, tensor: torch.Tensor) -> Any:
         symbolic = self.m.symbolic_sizes
@@ -246,16 +277,33 @@ class Results:
 
     def are_alike(self, *operands: Any) -> bool:
         """Whether they look as they do for the numbers of the trace, at these sizes."""
-        key = tuple([(type(x), x) for x in operands])
-        if key not in self.known:
+        key = tuple([(type(x), repr(x)) for x in operands])  # zero has two signs
+        known = self.known.get(key)
+        if known is None:
+            if self.are_compared_by is not None and self.are_compared_by.compares_all() and self.is_usual():
+                return True
+            found = self.at(operands)
+            known = found is not None and found == self.expected_at(operands[self.count :])
             if len(self.known) >= MOST_KNOWN:
                 self.known.clear()
-            found = self.at(operands)
-            expected = self.at([*self.values[: self.count], *operands[self.count :]])
-            self.known[key] = found is not None and found == expected
-        return self.known[key]
+            self.known[key] = known
+        return known
+
+    def is_usual(self) -> bool:
+        """Whether many numbers have looked alike, and none different."""
+        return len(self.known) >= MANY and all(tuple(self.known.values()))
+
+    def expected_at(self, sizes: tuple) -> Any:
+        found = self.expected.get(sizes)
+        if found is None:
+            found = self.at([*self.values[: self.count], *sizes])
+            if len(self.expected) >= MOST_KNOWN:
+                self.expected.clear()
+            self.expected[sizes] = found
+        return found
 
 
+MANY = 8
 MOST_KNOWN = 1000
 
 

@@ -126,11 +126,12 @@ def call_registered(m: Any, operator: Any, args: tuple, kwargs: dict) -> Any:
     given = (*args, *kwargs.values())
     node = OpaqueCall(operator, str(operator))
     if m.options.runs_python and m.capabilities.may_run_opaquely:
-        schema = getattr(operator, "default", operator)._schema
-        if schema.returns and not schema.is_mutable:
-            node.numbers_vary = torch_library_operators.vary_in_node(m, operator, args, kwargs)
+        if torch_library_operators.has_results(operator) and not torch_library_operators.is_mutable(operator):
+            node.numbers_vary = torch_library_operators.vary_in_node(m, operator, args, kwargs, node)
         if node.numbers_vary or torch_library_operators.is_opaque(m, operator, given):
             return opaque_nodes.call_in_graph(m, node, args, kwargs, reads=False)
+    if torch_library_operators.is_differentiated_by_kernel(operator, given) and not m.options.exports:
+        m.stop(breaks.OPAQUE_CALL, f"{operator}, whose kernel autograd looks into")
     value = call_torch(m, operator, args, kwargs)
     observed_custom_operator_types.note(operator, args, kwargs, value)
     return value

@@ -118,11 +118,11 @@ class Transform(Region):
 
     def will_call(self, function: Any, args: tuple, kwargs: dict) -> tuple[tuple, dict] | None:
         """A torch call of the program is about to be made. Returns the arguments to call it with, if they are others.
-        Numbers that may differ in the next call are symbolic, or constants."""
-        if self.keeps_numbers and number_arguments.takes_live_numbers(torch_call_roles.target_of(function)):
-            args, kwargs = specialize_inexact_scalars.with_exact_numbers(
-                torch_call_roles.name_of(function), args, kwargs
-            )
+        Numbers that may differ in the next call are symbolic, or constants. Those of powers are constants: gradients
+        have other formulas for some."""
+        target, name = torch_call_roles.target_of(function), torch_call_roles.name_of(function)
+        if self.keeps_numbers and "pow" not in name and number_arguments.takes_live_numbers(target):
+            args, kwargs = specialize_inexact_scalars.with_exact_numbers(name, args, kwargs)
             args, kwargs = mapped((args, kwargs), Live, self.symbolic)
         guard_before_native_read.settle_all(self.m, (args, kwargs))
         self.lowered.begin((function, args, kwargs))
@@ -186,6 +186,7 @@ class Transform(Region):
         if is_transformed(function):
             function = self.made_again(function)
         else:
+            guard_before_native_read.settle_all(m, kwargs)  # ``has_aux=n``
             args = (self.called_back(args[0]), *args[1:]) if args else args
             kwargs = {k: self.called_back(v) if k == "func" else v for k, v in kwargs.items()}
         self.meet((args, kwargs))
@@ -213,6 +214,7 @@ class Transform(Region):
             return value.settle()
         if isinstance(value, (torch.Tensor, type)) or not callable(value):
             self.m.heap.expose(value)
+            guard_before_native_read.settle_all(self.m, value, converts=False)  # ``in_dims=(n, None)``
             return value
         if type(value) is FunctionType and is_functorch(value):
             return self.made_again(value) if is_transformed(value) else value
