@@ -3,7 +3,10 @@
 import ctypes
 import gc
 import os
+import threading
+import time
 import weakref
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
 import pytest
@@ -69,6 +72,58 @@ def test_a_kernel_that_cannot_be_printed_says_so_and_the_next_try_does_too():
     for _ in range(2):
         with pytest.raises(InternalError, match="digamma of f64"):
             compile_kernel(kernel)
+
+
+@pytest.mark.parametrize("refused", ["print_module", "emitted"])
+def test_a_kernel_that_fails_fails_none_of_those_that_differ_only_in_sizes(refused, monkeypatch):
+    """Also not those that another thread is waiting for."""
+    original, wrong = getattr(compiling, refused), examples.softmax(97, 64)
+    wrong_text, begun = print_module(wrong, host())[0], threading.Event()
+
+    def fail(given, target):
+        begun.set()
+        if given is wrong or given == wrong_text or refused == "emitted" and f"@{SYMBOL}1" in given:
+            raise RuntimeError("not this one")
+        time.sleep(0.2)
+        return original(given, target)
+
+    monkeypatch.setattr(compiling, refused, fail)
+    monkeypatch.setattr(compiling, "disk_cache", lambda: None)
+    right, outcomes = [examples.softmax(rows, 64) for rows in (61, 83)], {}
+
+    def first():
+        with pytest.raises(RuntimeError, match="not this one"):
+            compile_kernels([right[0], wrong, right[1]])
+        outcomes["first"] = "raised"
+
+    def second():
+        begun.wait()
+        outcomes["second"] = compile_kernels(right)
+
+    at_once(first, second)
+    assert outcomes["first"] == "raised" and all(isinstance(made, NativeKernel) for made in outcomes["second"])
+
+
+def test_kernels_that_share_nothing_compile_side_by_side(monkeypatch):
+    """Their listings differ in numbers only, but in some that stay constants."""
+    monkeypatch.setattr(compiling, "_workers", lambda: 2)
+    monkeypatch.setattr(compiling, "_pool", lambda: pool)
+    monkeypatch.setattr(compiling, "disk_cache", lambda: None)
+    original, both = compiling.emitted, threading.Barrier(2, timeout=30)
+
+    def emitted(text, target):
+        both.wait()
+        return original(text, target)
+
+    monkeypatch.setattr(compiling, "emitted", emitted)
+    with ThreadPoolExecutor(2) as pool:
+        assert len(compile_kernels([strided(stride) for stride in (3, 5)])) == 2
+
+
+def strided(stride):
+    """Reads each third element, say: a number of the innermost loop."""
+    value = load("f32", Access(0, 0, (64 * stride, stride)))
+    return examples.elementwise("strided", value + value, (4, 64), ("f32",), (64, 1))
 
 
 def test_compilation_emits_events():

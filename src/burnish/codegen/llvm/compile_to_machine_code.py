@@ -10,6 +10,7 @@ together, once (`shared_machine_code`).
 
 from __future__ import annotations
 
+import contextlib
 import contextvars
 import functools
 import os
@@ -18,9 +19,10 @@ import threading
 import time
 import weakref
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
 from ctypes import string_at
+from typing import NamedTuple
 
 import llvmlite.binding as llvm
 from llvmlite.binding import ffi
@@ -82,7 +84,8 @@ def compile_kernels(
         alike: dict[str, list[Job]] = {}
         for job in mine:
             alike.setdefault(DIGITS.sub("#", job[0]), []).append(job)
-        jobs = deque([*others, *(functools.partial(_complete, same) for same in alike.values())])
+        jobs: deque[Callable[[], object]] = deque(others)
+        beside: list[Future[None]] = []
 
         def work() -> None:
             while True:
@@ -92,9 +95,16 @@ def compile_kernels(
                     return
                 job()
 
+        def begin(more: Sequence[Callable[[], object]]) -> None:
+            """Jobs that a job has made, which its own thread goes on with too."""
+            jobs.extend(more)
+            with contextlib.suppress(RuntimeError):  # as below
+                for _ in more[1 : _workers()]:
+                    beside.append(_pool().submit(contextvars.copy_context().run, work))
+
+        jobs.extend(functools.partial(_part, same, begin) for same in alike.values())
         # Interrupts only reach the main thread, and must not stop LLVM half way: so the main thread only waits.
         works = threading.current_thread() is not threading.main_thread()
-        beside: list[Future[None]] = []
         try:
             for _ in range(min(_workers(), len(jobs)) - works):
                 # Each thread uses the settings of this one, for example whether machine code goes to disk.
@@ -126,22 +136,56 @@ def made_by(future: Future[NativeKernel], kernel: Kernel) -> NativeKernel:
     return native(kernel, host())
 
 
-def _complete(given: list[Job]) -> None:
-    """Compiles kernels that may differ only in sizes."""
-    jobs = [job for job in given if job[2].set_running_or_notify_cancel()]
+def _part(jobs: list[Job], begin: Callable[[list[Callable[[], object]]], object]) -> None:
+    """Begins a job for each of the kernels, which may differ only in sizes, and one for those that share their code."""
+    if len(jobs) == 1:
+        return _complete(jobs)
+    modules, refused = [], []
+    for job in jobs:
+        try:
+            modules.append((job, _printed(job[1], host())))
+        except Exception:
+            refused.append(functools.partial(_complete, [job]))  # which raises the error again
+    made = []
+    for members, shared in _groups([module.text for _, module in modules]):
+        together = [modules[k] for k in members]
+        made.append(functools.partial(_complete, [job for job, _ in together], [m for _, m in together], shared))
+    begin([*made, *refused])
+
+
+def _complete(jobs: list[Job], modules: list[Module] | None = None, shared: str | None = None) -> None:
+    """Compiles a kernel, or several that share their machine code."""
+    if not any([future.set_running_or_notify_cancel() for _, _, future in jobs]):
+        return
     try:
-        for (key, _, future), made in zip(jobs, natives([kernel for _, kernel, _ in jobs], host()), strict=True):
-            _known[key] = made
-            future.set_result(made)
+        for (key, _, future), made in zip(jobs, _outcomes([job[1] for job in jobs], modules, shared), strict=True):
+            if future.cancelled():
+                continue
+            if isinstance(made, Exception):
+                future.set_exception(made)
+            else:
+                _known[key] = made
+                future.set_result(made)
     except BaseException as error:
         for _, _, future in jobs:
             if not future.done():
                 future.set_exception(error)
-        if isinstance(error, INTERRUPTS):
-            raise
+        raise
     finally:
         for key, _, _ in jobs:
             _underway.pop(key, None)
+
+
+def _outcomes(
+    kernels: list[Kernel], modules: list[Module] | None, shared: str | None
+) -> list[NativeKernel] | list[Exception]:
+    """Each by its own code where the shared code cannot be generated."""
+    try:
+        return _natives(kernels, modules or [_printed(kernel, host()) for kernel in kernels], shared, host())
+    except Exception as error:
+        if len(kernels) == 1:
+            return [error]
+    return [_outcomes([kernel], None, None)[0] for kernel in kernels]
 
 
 def native(kernel: Kernel, target: Host) -> NativeKernel:
@@ -151,35 +195,58 @@ def native(kernel: Kernel, target: Host) -> NativeKernel:
 
 def natives(kernels: Sequence[Kernel], target: Host) -> list[NativeKernel]:
     """In the order given. Those whose text differs only in numbers share their machine code."""
+    modules = [_printed(kernel, target) for kernel in kernels]
+    found: dict[int, NativeKernel] = {}
+    for members, shared in _groups([module.text for module in modules]):
+        made = _natives([kernels[k] for k in members], [modules[k] for k in members], shared, target)
+        found.update(zip(members, made, strict=True))
+    return [found[k] for k in range(len(kernels))]
+
+
+class Module(NamedTuple):
+    text: str
+    cycles: float
+    seconds: float
+    """Taken to print it."""
+
+
+def _printed(kernel: Kernel, target: Host) -> Module:
     start = time.perf_counter()
-    printed = [print_module(kernel, target) for kernel in kernels]
-    found = []
-    for kernel, (text, cycles), compiled in zip(
-        kernels, printed, _codes([text for text, _ in printed], target), strict=True
-    ):
-        found.append(bind(kernel.name, *compiled, symbols(), len(kernel.dtypes), cycles))
-        if events.is_watched("kernels"):
-            seconds = (time.perf_counter() - start) / len(kernels)
-            events.emit("kernels", name=kernel.name, text=text, seconds=seconds)
-    return found
+    text, cycles = print_module(kernel, target)
+    return Module(text, cycles, time.perf_counter() - start)
 
 
-def _codes(texts: Sequence[str], target: Host) -> list[tuple[bytes, str]]:
-    """For each module an object file and its function's name there."""
-    if len(texts) == 1:
-        return [(object_code(texts[0], target), SYMBOL)]
-    same: dict[tuple[str, ...], list[tuple[int, Form]]] = {}
-    for number, text in enumerate(texts):
-        form = form_of(text, SYMBOL)
-        if form is not None:
+def _groups(texts: Sequence[str]) -> Iterator[tuple[list[int], str | None]]:
+    """The modules that are compiled together, by number, and the text of what they share. All others alone."""
+    same: dict[object, list[tuple[int, Form]]] = {}
+    for number, form in enumerate(form_of(text, SYMBOL) if len(texts) > 1 else None for text in texts):
+        if form is None:
+            yield [number], None
+        else:
             same.setdefault(form.shape, []).append((number, form))
-    found: dict[int, tuple[bytes, str]] = {}
     for members in same.values():
+        numbers = [number for number, _ in members]
         shared = shared_module([form for _, form in members], SYMBOL) if len(members) > 1 else None
-        if shared is not None:
-            code = object_code(shared, target)
-            found |= {number: (code, f"{SYMBOL}{k}") for k, (number, _) in enumerate(members)}
-    return [found.get(k) or (object_code(text, target), SYMBOL) for k, text in enumerate(texts)]
+        if shared is None:
+            yield from (([number], None) for number in numbers)
+        else:
+            yield numbers, shared
+
+
+def _natives(
+    kernels: Sequence[Kernel], modules: Sequence[Module], shared: str | None, target: Host
+) -> list[NativeKernel]:
+    """Of one kernel, or of several with the text that they share."""
+    start = time.perf_counter()
+    code = object_code(modules[0].text if shared is None else shared, target)
+    found = []
+    for number, (kernel, module) in enumerate(zip(kernels, modules, strict=True)):
+        symbol = SYMBOL if shared is None else f"{SYMBOL}{number}"
+        found.append(bind(kernel.name, code, symbol, symbols(), len(kernel.dtypes), module.cycles))
+        if events.is_watched("kernels"):
+            seconds = module.seconds + (time.perf_counter() - start) / len(kernels)
+            events.emit("kernels", name=kernel.name, text=module.text, seconds=seconds)
+    return found
 
 
 def object_code(text: str, target: Host) -> bytes:

@@ -37,9 +37,8 @@ from .. import number_arguments, torch_call_roles
 from ..cond import Branch, facts_of
 from ..custom_functions.autograd_function_traceability import ClassReader, Names, NotTraceable
 from ..graph_regions.graph_region import drawing_from
-from . import interpreted_vmap, symbolic_numbers
+from . import interpreted_vmap
 from .find_tensors_and_functions import find_tensors_and_functions
-from .lowered_calls import LoweredCalls
 from .native_callbacks import call_nested, landing_place
 from .undo_log import UndoLog
 
@@ -84,6 +83,8 @@ class Transform(Region):
     delays_warnings = True
 
     def __init__(self, m: Any, name: str, given: list[torch.Tensor]):
+        from .lowered_calls import LoweredCalls  # few programs transform functions
+
         super().__init__(m)
         self.name, self.start = name, CallStart(m, drawing_from(given))
         self.kept: list[Any] = []
@@ -129,6 +130,8 @@ class Transform(Region):
         return (args, kwargs) if self.lowered.has_numbers else None
 
     def symbolic(self, number: Live) -> Any:
+        from . import symbolic_numbers
+
         self.lowered.has_numbers = True
         return symbolic_numbers.symbolic(number)
 
