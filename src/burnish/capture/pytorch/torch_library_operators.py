@@ -41,7 +41,6 @@ KEYS = """
 """.split()
 """Dispatch keys of operators that run with data. Torch's own registrations are for tensors without data."""
 
-
 FROM_PYTHON = re.compile(r"^(\w+)(?:\[alias\])?: registered at (?:\S.*\.py|<.*>):\d+ ", re.MULTILINE)
 """A line of the dispatcher's own table, for code from files or `<stdin>`. `torch.library._impls` does not do: when
 an operator is defined again, the names of the new registrations leave it as soon as the old library is collected."""
