@@ -74,10 +74,10 @@ def test_a_kernel_that_cannot_be_printed_says_so_and_the_next_try_does_too():
             compile_kernel(kernel)
 
 
-@pytest.mark.parametrize("refused", ["print_module", "emitted"])
-def test_a_kernel_that_fails_fails_none_of_those_that_differ_only_in_sizes(refused, monkeypatch):
-    """Also not those that another thread is waiting for."""
-    original, wrong = getattr(compiling, refused), examples.softmax(97, 64)
+@pytest.mark.parametrize(("refused", "width"), [("print_module", 64), ("emitted", 80)])
+def test_a_kernel_that_fails_fails_none_of_those_that_differ_only_in_sizes(refused, width, monkeypatch):
+    """Also not those that another thread is waiting for. Each width is compiled once in the process."""
+    original, wrong = getattr(compiling, refused), examples.softmax(97, width)
     wrong_text, begun = print_module(wrong, host())[0], threading.Event()
 
     def fail(given, target):
@@ -89,7 +89,7 @@ def test_a_kernel_that_fails_fails_none_of_those_that_differ_only_in_sizes(refus
 
     monkeypatch.setattr(compiling, refused, fail)
     monkeypatch.setattr(compiling, "disk_cache", lambda: None)
-    right, outcomes = [examples.softmax(rows, 64) for rows in (61, 83)], {}
+    right, outcomes = [examples.softmax(rows, width) for rows in (61, 83)], {}
 
     def first():
         with pytest.raises(RuntimeError, match="not this one"):
@@ -100,8 +100,10 @@ def test_a_kernel_that_fails_fails_none_of_those_that_differ_only_in_sizes(refus
         begun.wait()
         outcomes["second"] = compile_kernels(right)
 
-    at_once(first, second)
+    with recorded("kernels.apart") as apart:
+        at_once(first, second)
     assert outcomes["first"] == "raised" and all(isinstance(made, NativeKernel) for made in outcomes["second"])
+    assert len(apart) == (refused == "emitted")
 
 
 def test_kernels_that_share_nothing_compile_side_by_side(monkeypatch):

@@ -185,6 +185,7 @@ def _outcomes(
     except Exception as error:
         if len(kernels) == 1:
             return [error]
+        events.emit("kernels.apart", text=f"{len(kernels)} kernels are compiled each by itself: {error}")
     return [_outcomes([kernel], None, None)[0] for kernel in kernels]
 
 
