@@ -30,6 +30,8 @@ $(BENCH_STAMP): $(STAMP)
 	$(BIN)/python -m pip install --editable '.[bench]'
 	touch $@
 
+# The tests start many processes, which read the bytecode of the first one, whatever the environment says.
+test: export PYTHONDONTWRITEBYTECODE :=
 test: $(STAMP)
 	$(BIN)/python -m pytest -m 'not slow' -n 2 --dist loadfile
 
