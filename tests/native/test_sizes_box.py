@@ -13,6 +13,7 @@ from burnish import events
 from burnish.backends.shapes_at_other_sizes import switches_kept
 from burnish.capture.symbolic_sizes.verified_size_ranges import SizeBox
 
+TABLE = torch.arange(24.0).view(6, 4)
 SIZES = (8, 9, 11, 10, 5, 4, 3, 2, 6, 7, 40, 1500, 4, 3)
 
 PROGRAMS = {
@@ -27,6 +28,12 @@ PROGRAMS = {
     "a normalized whole": lambda x: F.layer_norm(x, (x.shape[0], 4)) if len(x) != 4 else x,
     "groups": lambda x: F.group_norm(x.t()[None].expand(1, 4, -1), 2) * 2,
     "a diagonal that is replaced": lambda x: x.diagonal_scatter(torch.ones(2), -2) * 2,
+    "a part of a table, after its sum": lambda x: (
+        (part := TABLE.tensor_split((2, len(x)))[1]).sum(0).shape,
+        part.shape,
+        part * 2,
+    ),
+    "the second of two parts": lambda x: [(*part.shape, part * 2) for part in TABLE.tensor_split((2, len(x)))],
     "a view by strides": lambda x: x.as_strided((4, 4), (4, 1)) * 2,
 }
 

@@ -31,8 +31,11 @@ class ShapeReplay:
         self.symbols, self.recorder, self.given = symbols, recorder, given
         self.known: dict[tuple, Any] = {}
         """The values of inputs and calls at the points."""
+        self.independent: set[Any] = set()
+        """Those that depend on no symbol."""
         self.same_everywhere: set[Any] = set()
-        """Those that are the same at all points: only the value at the first point is stored."""
+        """Those and others that are the same at all points: only the value at the first point is stored. Beyond the
+        points the others may be different, as ``x[:n]`` is for an ``n`` that is less than the length of x."""
         self.parts: dict[int, list[Any]] = {}
         """The arguments of each call, as handles."""
         self.probe: Shapes | None = None
@@ -40,9 +43,9 @@ class ShapeReplay:
         """The symbols' change count when they were computed."""
 
     def shapes(self, handle: Any) -> list[tuple[int, ...]]:
-        """A tensor's shapes at the points, or one that is the same for all."""
+        """A tensor's shapes at the points, or its only one if it depends on no symbol."""
         first = self.shape_at(handle, 0)
-        if self.key(handle) in self.same_everywhere:
+        if self.key(handle) in self.independent:
             return [first]
         return [first, *(self.shape_at(handle, k) for k in range(1, len(self.symbols.points())))]
 
@@ -57,6 +60,7 @@ class ShapeReplay:
         if self.probe is None or self.changes != self.symbols.changes:
             self.probe, self.changes = Shapes(), self.symbols.changes
             self.known.clear()
+            self.independent.clear()
             self.same_everywhere.clear()
         probe = self.probe
         stack = [handle]
@@ -68,6 +72,7 @@ class ShapeReplay:
                 continue
             if at.call is None:
                 if not self.is_symbolic_input(at):
+                    self.independent.add(key)
                     self.same_everywhere.add(key)
                 self.known[self.place(key, number)] = self.input_at(probe, at, number)
                 continue
@@ -76,8 +81,10 @@ class ShapeReplay:
             if missing:
                 stack += missing
                 continue
-            if all(self.key(part) in self.same_everywhere for part in given) and not self.depends_on_point(at.call):
-                self.same_everywhere.add(key)
+            if not self.depends_on_point(at.call):
+                for same in (self.independent, self.same_everywhere):
+                    if all(self.key(part) in same for part in given):
+                        same.add(key)
             self.known[self.place(key, number)] = self.result(at.call, number)
             if (
                 number == len(self.symbols.points()) - 1
