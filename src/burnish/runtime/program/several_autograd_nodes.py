@@ -18,10 +18,10 @@ from typing import Any
 import torch
 
 from ...concurrency.compute_once import once
+from ...tensors.aliased_gradients import Shown
 from ...tensors.graph_autograd_nodes import Edge, Pieces, edge_of, find_pieces
 from .autograd_function import Compiled, DifferentiableGraph, GradientLayout, check_twice
 from .eager_double_backward import apart, needs_gradient, run_again
-from .rebuild_aliased_gradients import Shown
 
 
 @dataclass(frozen=True, slots=True)
