@@ -20,6 +20,7 @@ import re
 import types
 import warnings
 import weakref
+from collections.abc import Iterable, Mapping, Sequence
 from types import CellType, FunctionType, MethodType
 from typing import Any
 
@@ -122,6 +123,28 @@ class Rebuilder:
                 self.in_inference_mode.append(value.is_inference() if issubclass(type(value), torch.Tensor) else None)
         return f"G[{at}]"
 
+    # ---- expressions and lines of them
+
+    def items(self, values: Iterable[Any]) -> str:
+        return ", ".join([self.build(value) for value in values])
+
+    def list_of(self, values: Iterable[Any]) -> str:
+        return f"[{self.items(values)}]"
+
+    def tuple_of(self, values: Sequence[Any]) -> str:
+        return f"({self.items(values)}{',' if len(values) == 1 else ''})"
+
+    def call(self, function: Any, *args: str) -> str:
+        return f"{self.constant(function)}({', '.join(args)})"
+
+    def do(self, function: Any, *args: str) -> None:
+        self.lines.append(self.call(function, *args))
+
+    def set_attributes(self, name: str, attributes: Mapping[str, Any]) -> None:
+        """Of a new object, in its dictionary."""
+        for key, part in attributes.items():
+            self.lines.append(f"{name}.__dict__[{key!r}] = {self.build(part)}")
+
     # ---- values
 
     def build(self, value: Any) -> str:
@@ -173,15 +196,14 @@ class Rebuilder:
             return self.name(value, self.source(handle.source))
         output = self.output(handle, value)
         if id(value) in self.own_gradients:
-            output = f"{self.constant(no_view)}({output})"
+            output = self.call(no_view, output)
         elif self.tracer.options.shows_operators and is_leaf_of_other(value):
-            output = f"{self.constant(as_leaf)}({output})"
+            output = self.call(as_leaf, output)
         elif self.tracer.options.shows_operators and value._is_view() and is_refused(value):
             raise Unrebuildable(value, "a view of a parameter, made without gradients, leaves after a write")
         name = self.name(value, output)
-        attributes = value.__dict__ if type(value) in (torch.Tensor, torch.nn.Parameter) else {}
-        for key, part in attributes.items():
-            self.lines.append(f"{name}.__dict__[{key!r}] = {self.build(part)}")
+        if type(value) in (torch.Tensor, torch.nn.Parameter):
+            self.set_attributes(name, value.__dict__)
         if id(value) in self.tracer.gradients.made_here:
             self.lines.append(f"{name}.grad = {self.build(value.grad)}")
         return name
@@ -202,7 +224,7 @@ class Rebuilder:
             return rebuild_containers.build_value_of_class(self, value)
         if kind.__module__ == "operator":  # itemgetter and the like
             maker, parts = value.__reduce__()
-            return self.name(value, f"{self.constant(maker)}({', '.join([self.build(part) for part in parts])})")
+            return self.name(value, self.call(maker, self.items(parts)))
         if (
             issubclass(type(value), (dict, list, set, collections.deque))
             or id(value) in self.heap.fresh
@@ -254,14 +276,12 @@ SHARED_MODULES = frozenset(
 )
 BUILDERS: dict[type, Any] = {
     **dict.fromkeys((list, tuple, set, frozenset), rebuild_containers.build_sequence),
-    dict: rebuild_containers.build_dictionary,
     **dict.fromkeys(
-        (collections.OrderedDict, collections.defaultdict, collections.Counter),
-        rebuild_containers.build_dictionary_of_class,
+        (dict, collections.OrderedDict, collections.defaultdict, collections.Counter),
+        rebuild_containers.build_dictionary,
     ),
     collections.deque: rebuild_containers.build_deque,
-    slice: rebuild_containers.build_slice,
-    range: rebuild_containers.build_range,
+    **dict.fromkeys((slice, range), rebuild_containers.build_bounds),
     MethodType: rebuild_functions.build_method,
     types.BuiltinFunctionType: rebuild_functions.build_builtin,
     type(re.compile("").match): rebuild_functions.build_builtin,
