@@ -13,6 +13,7 @@ from collections.abc import Container, Sequence
 from dataclasses import replace
 from typing import Any
 
+from ..captured_graph.aliased_gradients import Shown
 from ..ir.alias_analysis import is_memory_view, storage_of
 from ..ir.frozen_values import is_random
 from ..ir.gradient_signature import GradientPiece, Gradients
@@ -24,7 +25,6 @@ from ..schedule.memory.liveness import lies_in_arena
 from ..schedule.partition.partition_joint_graph import Halves, partition_joint_graph
 from ..schedule.partition.partition_per_autograd_node import PieceBackward, partition_pieces
 from ..settings import current
-from ..tensors.aliased_gradients import Shown
 from ..tensors.tensor_types import NumberType
 from ..tensors.views.view_maps import view_offset
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ..tensors.aliased_gradients import Shown, TangentGradient
+from ..captured_graph.aliased_gradients import Shown, TangentGradient
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +70,7 @@ class Gradients:
 
 @dataclass(frozen=True, slots=True)
 class GradientPiece:
-    """One of several nodes of autograd: see `tensors.graph_autograd_nodes`."""
+    """One of several nodes of autograd: see `captured_graph.graph_autograd_nodes`."""
 
     makes: tuple[int, ...]
     """The ports whose gradients it takes."""

@@ -29,9 +29,9 @@ import torch
 from torch.utils import checkpoint as torch_checkpoint
 
 from ... import settings
+from ...captured_graph.checkpoint_hooks import Recomputation
 from ...runtime.argument_trees import mapped, tensors_in
 from ...runtime.eager import eager_activation_checkpointing
-from ...tensors.checkpoint_hooks import Recomputation
 from .. import breaks
 from ..engine.break_signals import Stop
 from ..engine.torch_call_records import Handle

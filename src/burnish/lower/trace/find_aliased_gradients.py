@@ -18,9 +18,9 @@ from typing import Any
 
 import torch
 
+from ...captured_graph.aliased_gradients import Shown, TangentGradient
 from ...ir.graph import Value
 from ...ir.untraceable_graph import Untraceable
-from ...tensors.aliased_gradients import Shown, TangentGradient
 from .storage_offsets import result_offsets
 
 

@@ -19,7 +19,7 @@ from typing import Any, Protocol
 import torch
 from torch._C._functorch import is_functorch_wrapped_tensor, is_legacy_batchedtensor
 
-from ...tensors.aliased_gradients import Shown, TangentGradient
+from ...captured_graph.aliased_gradients import Shown, TangentGradient
 from .eager_double_backward import apart, needs_gradient, run_again
 from .program import is_laid_out, restrided
 from .rebuild_aliased_gradients import copied_if_held, is_turned, with_tangents, with_views

@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 
-from ...tensors.aliased_gradients import Shown, TangentGradient
+from ...captured_graph.aliased_gradients import Shown, TangentGradient
 
 
 def with_views(
