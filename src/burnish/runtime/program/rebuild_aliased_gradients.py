@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
-from ...captured_graph.aliased_gradients import Shown, TangentGradient
+if TYPE_CHECKING:
+    from ...captured_graph.aliased_gradients import Shown, TangentGradient
 
 
 def with_views(
