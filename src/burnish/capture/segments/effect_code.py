@@ -9,7 +9,7 @@ from __future__ import annotations
 import collections
 import weakref
 from types import CellType, MappingProxyType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
@@ -22,15 +22,13 @@ from ..interpreter.frames import UNBOUND, cell_value
 from ..pytorch.backward_and_grad import set_gradients
 from .rebuild_functions import build_frame
 from .template_runtime import refill, suspend_generator
-
-if TYPE_CHECKING:
-    from .templates import Rebuilder
+from .template_writer import TemplateWriter
 
 
 class Effects:
     """`to`: the rebuilder that receives the lines."""
 
-    def __init__(self, to: Rebuilder):
+    def __init__(self, to: TemplateWriter):
         self.to = to
 
     def write(self) -> None:
@@ -44,7 +42,7 @@ class Effects:
                 self.change(origin)
         changed = self.to.tracer.gradients.changed()
         if changed:
-            tensors = "".join(f"{self.to.source(origin.source)}, " for origin, _ in changed)
+            tensors = "".join(f"{self.to.load(origin.source)}, " for origin, _ in changed)
             gradients = "".join(f"{self.to.build(gradient)}, " for _, gradient in changed)
             self.to.do(set_gradients, f"({tensors})", f"({gradients})")
         self.to.is_hidden = True
@@ -55,7 +53,7 @@ class Effects:
                 if generator is not None and generator.frame is not None:
                     frame = build_frame(self.to, generator.frame)
                 started = generator is None or generator.started
-                self.to.do(suspend_generator, self.to.source(source), frame, str(started))
+                self.to.do(suspend_generator, self.to.load(source), frame, str(started))
         self.check_dropped()
 
     def check_dropped(self) -> None:
@@ -79,11 +77,11 @@ class Effects:
         return self.to.build(value)
 
     def change(self, origin: Origin) -> None:
-        obj, target = origin.obj, self.to.source(origin.source)
+        obj, target = origin.obj, self.to.load(origin.source)
         if issubclass(type(obj), dict):
             self.change_dict(origin, target)
         elif issubclass(type(obj), MappingProxyType):
-            cls = self.to.source(origin.source.base)
+            cls = self.to.load(origin.source.base)
             for name in origin.written:
                 self.to.do(type.__setattr__, cls, repr(name), self.to.build(obj[name]))
         elif issubclass(type(obj), CellType):

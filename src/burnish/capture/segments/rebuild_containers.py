@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import collections
 import operator
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
@@ -15,12 +15,10 @@ from ..guards.immutable_builtin_subclasses import base_of_value, value_of
 from ..guards.iterator_contents import container_of, reduced, table_of
 from .rebuild_instances import build_attributes, build_key, steps_to
 from .template_runtime import set_state
-
-if TYPE_CHECKING:
-    from .templates import Rebuilder
+from .template_writer import TemplateWriter
 
 
-def build_sequence(to: Rebuilder, value: Any) -> str:
+def build_sequence(to: TemplateWriter, value: Any) -> str:
     kind = type(value)
     if kind is tuple:
         return to.name_once(value, to.tuple_of(value))
@@ -36,7 +34,7 @@ def build_sequence(to: Rebuilder, value: Any) -> str:
     return to.name_once(value, to.call(set_iteration_order.make, to.constant(kind), to.constant(steps), parts))
 
 
-def build_dictionary(to: Rebuilder, value: Any) -> str:
+def build_dictionary(to: TemplateWriter, value: Any) -> str:
     kind = type(value)
     factory = to.build(value.default_factory) if kind is collections.defaultdict else ""
     name = to.name(value, "{}" if kind is dict else to.call(kind, factory))
@@ -46,13 +44,13 @@ def build_dictionary(to: Rebuilder, value: Any) -> str:
     return name
 
 
-def build_deque(to: Rebuilder, value: Any) -> str:
+def build_deque(to: TemplateWriter, value: Any) -> str:
     name = to.name(value, to.call(collections.deque, "[]", str(value.maxlen)))
     to.lines.append(f"{name}.extend({to.list_of(elements_of(value))})")
     return name
 
 
-def build_tuple_of_class(to: Rebuilder, value: tuple) -> str:
+def build_tuple_of_class(to: TemplateWriter, value: tuple) -> str:
     kind, items = type(value), to.tuple_of([*elements_of(value)])
     if kind is torch.Size:
         return to.name_once(value, to.call(torch.Size, items))
@@ -63,7 +61,7 @@ def build_tuple_of_class(to: Rebuilder, value: tuple) -> str:
     return name
 
 
-def build_value_of_class(to: Rebuilder, value: Any) -> str:
+def build_value_of_class(to: TemplateWriter, value: Any) -> str:
     """An object whose class derives from an immutable builtin one."""
     kind, base = type(value), base_of_value(type(value))
     name = to.name(value, to.call(base.__new__, to.constant(kind), to.build(value_of(value))))  # type: ignore[union-attr]
@@ -71,20 +69,20 @@ def build_value_of_class(to: Rebuilder, value: Any) -> str:
     return name
 
 
-def build_bounds(to: Rebuilder, value: slice | range) -> str:
+def build_bounds(to: TemplateWriter, value: slice | range) -> str:
     return to.name_once(value, f"{type(value).__name__}({to.items((value.start, value.stop, value.step))})")
 
 
-def build_bytearray(to: Rebuilder, value: bytearray) -> str:
+def build_bytearray(to: TemplateWriter, value: bytearray) -> str:
     return to.name(value, to.call(bytearray, repr(bytes(value))))
 
 
-def build_view(to: Rebuilder, value: Any) -> str:
+def build_view(to: TemplateWriter, value: Any) -> str:
     method = type(value).__name__.partition("_")[2]
     return to.name(value, f"{to.build(container_of(value))}.{method}()")
 
 
-def build_iterator(to: Rebuilder, value: Any) -> str:
+def build_iterator(to: TemplateWriter, value: Any) -> str:
     """Builtin iterators are rebuilt by their ``__reduce__``."""
     if any(value is iterator for iterator in to.tracer.consumed):
         raise Unrebuildable(value)
@@ -104,7 +102,7 @@ def build_iterator(to: Rebuilder, value: Any) -> str:
     return name
 
 
-def build_table_iterator(to: Rebuilder, value: Any) -> str:
+def build_table_iterator(to: TemplateWriter, value: Any) -> str:
     """An iterator over the same dictionary or set, so that it raises when the table changes."""
     table = table_of(value)
     if table is None:

@@ -7,7 +7,7 @@ import functools
 import types
 import weakref
 from types import CellType, FunctionType, MethodType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
@@ -18,14 +18,12 @@ from ..python.attributes.function_attributes import are_computed
 from ..python.polyfills import sort_polyfills
 from .shown_iterators import as_native, bound, is_shown
 from .template_runtime import attributes_of_partial, generator_shell, link_generator, make_frame
-
-if TYPE_CHECKING:
-    from .templates import Rebuilder
+from .template_writer import TemplateWriter
 
 PLAIN_OWNERS = frozenset((list, dict, set, tuple, str, int, float, bytes, collections.deque, torch.Tensor))
 
 
-def build_method(to: Rebuilder, value: MethodType) -> str:
+def build_method(to: TemplateWriter, value: MethodType) -> str:
     function, owner = to.build(value.__func__), to.build(value.__self__)
     make = bound if type(value.__self__) is Generator else MethodType
     return to.name(value, to.call(make, function, owner))
@@ -48,7 +46,7 @@ def class_of_method(value: Any, owner: Any) -> type | None:
     return None
 
 
-def build_builtin(to: Rebuilder, value: Any) -> str:
+def build_builtin(to: TemplateWriter, value: Any) -> str:
     owner = value.__self__
     if owner is None or isinstance(owner, (types.ModuleType, type)) or type(owner).__module__ == "pybind11_builtins":
         return to.constant(value)  # pybind11's functions hold their own record, the same for all objects of a class
@@ -63,7 +61,7 @@ def build_builtin(to: Rebuilder, value: Any) -> str:
     return to.name(value, f"{bind}({to.build(owner)}, {kind})")
 
 
-def build_function(to: Rebuilder, value: FunctionType) -> str:
+def build_function(to: TemplateWriter, value: FunctionType) -> str:
     if id(value) not in to.heap.fresh:
         return to.constant(value)
     if id(value.__globals__) in to.heap.fresh:
@@ -93,7 +91,7 @@ def build_function(to: Rebuilder, value: FunctionType) -> str:
     return name
 
 
-def build_cell(to: Rebuilder, value: CellType) -> str:
+def build_cell(to: TemplateWriter, value: CellType) -> str:
     name = to.name(value, to.call(CellType))
     content = cell_value(value)
     if content is not UNBOUND:
@@ -101,33 +99,33 @@ def build_cell(to: Rebuilder, value: CellType) -> str:
     return name
 
 
-def build_partial(to: Rebuilder, value: functools.partial) -> str:
+def build_partial(to: TemplateWriter, value: functools.partial) -> str:
     function, args, kwargs = to.build(value.func), to.build(value.args), to.build(value.keywords)
     name = to.name(value, to.call(functools.partial, function, f"*{args}", f"**{kwargs}"))
     to.set_attributes(name, attributes_of_partial(value) or {})
     return name
 
 
-def build_generic_alias(to: Rebuilder, value: types.GenericAlias) -> str:
+def build_generic_alias(to: TemplateWriter, value: types.GenericAlias) -> str:
     if any(id(part) in to.heap.fresh for part in (value.__origin__, *value.__args__)):
         raise Unrebuildable(value)
     return to.constant(value)
 
 
-def build_weak_reference(to: Rebuilder, value: weakref.ref) -> str:
+def build_weak_reference(to: TemplateWriter, value: weakref.ref) -> str:
     target = value()
     if value.__callback__ is not None:
         raise Unrebuildable(value, "a weak reference with a function to call at the object's end")
     return to.name(value, to.call(weakref.ref, to.build(target)) if target is not None else to.constant(value))
 
 
-def build_super(to: Rebuilder, value: Any) -> str:
+def build_super(to: TemplateWriter, value: Any) -> str:
     return to.name(value, f"super({to.constant(value.__thisclass__)}, {to.build(value.__self__)})")
 
 
-def build_generator(to: Rebuilder, value: Generator) -> str:
+def build_generator(to: TemplateWriter, value: Generator) -> str:
     if (origin := to.heap.origin_of(value)) is not None and not to.heap.runs_here(value):
-        return to.name(value, to.call(as_native, to.source(origin.source)))
+        return to.name(value, to.call(as_native, to.load(origin.source)))
     parts = value.parts() if is_shown(to, to.heap, value) else None
     if parts is not None:
         return to.name(value, to.call(parts[0], to.items(parts[1])))
@@ -139,7 +137,7 @@ def build_generator(to: Rebuilder, value: Generator) -> str:
     return name
 
 
-def build_frame(to: Rebuilder, frame: Frame) -> str:
+def build_frame(to: TemplateWriter, frame: Frame) -> str:
     content = to.list_of(frame.locals), to.list_of(frame.stack), to.build(frame.handling)
     where = map(to.constant, (frame.code, frame.globals, frame.builtins))
     return to.call(make_frame, *where, str(frame.pc), *content)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import collections
 import itertools
 import types
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
@@ -16,9 +16,7 @@ from ..guards.builtin_container_subclasses import base_of, elements_of, items_of
 from ..interpreter import tracebacks
 from ..interpreter.reads_past_overrides import dict_of, shows_other_dict
 from ..python.operators import user_keys
-
-if TYPE_CHECKING:
-    from .templates import Rebuilder
+from .template_writer import TemplateWriter
 
 # C classes whose objects are complete with an empty object and its Python-side content.
 LAID_OUT = frozenset((object, dict, list, set, torch.nn.Module, types.SimpleNamespace)) | {
@@ -35,7 +33,7 @@ def native_base(kind: type) -> Any:
     )
 
 
-def build_exception(to: Rebuilder, value: BaseException) -> str:
+def build_exception(to: TemplateWriter, value: BaseException) -> str:
     made_of = args = to.items(value.args)
     if issubclass(type(value), BaseExceptionGroup):  # the arguments may have changed, and then they make no group
         of_group = [vars(BaseExceptionGroup)[field].__get__(value) for field in ("message", "exceptions")]
@@ -78,7 +76,7 @@ FIELDS: dict[type[BaseException], str] = {
 """What exceptions hold besides ``args``, as ``__init__`` has set it."""
 
 
-def build_key(to: Rebuilder, key: Any) -> str:
+def build_key(to: TemplateWriter, key: Any) -> str:
     """A key of a new dictionary or set, which calls its hash. In Python, that may have effects unless the trace has
     interpreted it."""
     m = to.tracer
@@ -88,7 +86,7 @@ def build_key(to: Rebuilder, key: Any) -> str:
     return to.build(key)
 
 
-def steps_to(to: Rebuilder, value: Any) -> set_iteration_order.Steps | None:
+def steps_to(to: TemplateWriter, value: Any) -> set_iteration_order.Steps | None:
     """How a set gets the order that its elements have here. None if they have another one in each call."""
     if length_of(value) < 2 and not set_iteration_order.was_changed(value) or not has_lasting_order(to.heap, value):
         return None
@@ -103,7 +101,7 @@ def steps_to(to: Rebuilder, value: Any) -> set_iteration_order.Steps | None:
 LONGEST: Any = vars(collections.deque)["maxlen"]
 
 
-def build_instance(to: Rebuilder, value: Any) -> str:
+def build_instance(to: TemplateWriter, value: Any) -> str:
     kind = type(value)
     made = to.constant(kind)
     base = native_base(kind)
@@ -137,7 +135,7 @@ def build_instance(to: Rebuilder, value: Any) -> str:
 PLAIN = (object.__getattribute__, BaseException.__getattribute__, torch.Tensor.__getattribute__)
 
 
-def build_attributes(to: Rebuilder, value: Any, name: str) -> None:
+def build_attributes(to: TemplateWriter, value: Any, name: str) -> None:
     is_plain = type(value).__getattribute__ in PLAIN and not shows_other_dict(type(value))
     table = f"{name}.__dict__" if is_plain else f"{to.constant(dict_of)}({name})"
     for key, part in (dict_of(value) or {}).items():
