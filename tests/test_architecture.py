@@ -27,21 +27,23 @@ MAY_IMPORT = {
     "concurrency": set(),
     "settings": {"errors"},
     "fuel": {"events", "settings"},
-    "runtime": BASE | {"tensors"},
+    "runtime": BASE | {"tensors", "captured_graph"},
     "report": {"concurrency", "errors", "events"},
     "tensors": BASE,
+    # What capture notes beside a graph, for the compiler and for run time.
+    "captured_graph": BASE | {"tensors"},
     "ops": BASE | {"tensors"},
-    "ir": BASE | {"tensors", "ops"},
-    "capture": BASE | {"frontend", "tensors", "ir", "backends", "runtime"},
-    "lower": BASE | {"tensors", "ops", "ir"},
+    "ir": BASE | {"tensors", "captured_graph", "ops"},
+    "capture": BASE | {"frontend", "tensors", "captured_graph", "ir", "backends", "runtime"},
+    "lower": BASE | {"tensors", "captured_graph", "ops", "ir"},
     "schedule": BASE | {"tensors", "ops", "ir"},
     "codegen": BASE | {"tensors", "ops", "ir", "schedule", "runtime"},
     # For each kind of device, its code generator and its machine facts.
     "targets": BASE | {"tensors", "ops", "schedule", "codegen", "runtime"},
     # From a captured graph to a program: the one place that knows all the stages.
-    "compiler": BASE | COMPILER | {"targets", "tensors", "ops", "ir", "runtime"},
+    "compiler": BASE | COMPILER | {"targets", "tensors", "captured_graph", "ops", "ir", "runtime"},
     # Where compilers are put behind names that capture can look up.
-    "backends": BASE | COMPILER | {"compiler", "tensors", "ops", "ir", "runtime"},
+    "backends": BASE | COMPILER | {"compiler", "tensors", "captured_graph", "ops", "ir", "runtime"},
     # What users call sits on top.
     "integrations": EVERYTHING,
     "frontend": EVERYTHING,

@@ -16,7 +16,7 @@ from typing_extensions import deprecated
 
 import burnish
 from burnish.capture.interpreter import emulated_frames
-from burnish.tensors import warnings_already_given
+from burnish.captured_graph import warnings_already_given
 
 
 def inner(x):

@@ -9,6 +9,7 @@ import torch
 
 import burnish
 from burnish.backends.registry import lookup
+from burnish.captured_graph.compile_request import INPUT, InputFacts
 from burnish.codegen.llvm.compile_to_machine_code import compile_kernel
 from burnish.codegen.llvm.kernel_sequence import compile_sequence
 from burnish.compiler import compile_graph
@@ -16,7 +17,6 @@ from burnish.runtime.program.native_call_sequence import Fixed, InArena, Moving,
 from burnish.schedule.library import choose_calls
 from burnish.schedule.library.autotune_candidates import Choice
 from burnish.schedule.library.own_kernels.own_matmul_and_convolution import own_candidate
-from burnish.tensors.compile_request import INPUT, InputFacts
 
 from . import example_kernels as examples
 

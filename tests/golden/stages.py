@@ -15,6 +15,7 @@ import torch
 from torch.nn import functional as F
 
 import burnish
+from burnish.captured_graph.compile_request import INPUT, InputFacts
 from burnish.ir.graph import Graph
 from burnish.ir.untraceable_graph import Untraceable
 from burnish.ir.verifier import verify
@@ -23,7 +24,6 @@ from burnish.lower.passes.unalias_outputs import unalias_outputs
 from burnish.lower.trace.trace_to_aten import trace
 from burnish.schedule.pipeline import make_plan
 from burnish.schedule.rewrites.fold_constants import fold_constants
-from burnish.tensors.compile_request import INPUT, InputFacts
 
 from ..ir.parse_graph import parse_graph, parse_type
 from ..recorded_events import recorded

@@ -14,7 +14,7 @@ from typing import Any
 
 from torch.fx import GraphModule
 
-from ..tensors.compile_request import UNBACKED
+from ..captured_graph.compile_request import UNBACKED
 
 
 def reads_data(gm: GraphModule) -> bool:

@@ -19,7 +19,7 @@ import torch
 from torch.fx import GraphModule, Node
 
 from .. import events
-from ..tensors.call_site import CallSite
+from ..captured_graph.call_site import CallSite
 from ..tensors.torch_state import TorchState
 
 LINE = re.compile(r'  File "(.+)", line (\d+), in [^\n]+')

@@ -27,12 +27,12 @@ from typing import Any, TypeVar, overload
 
 from torch.fx import GraphModule
 
+from ..captured_graph.lazy_graph_module import without_hooks
 from ..compiler import CompiledFn
 from ..compiler.adapters.specialize_numbers import compile_per_number, has_numbers, own_copy
 from ..concurrency import fork_safe_locks
 from ..concurrency.compute_once import once
 from ..errors import BackendError, BurnishError, UserError, did_you_mean, warn
-from ..tensors.lazy_graph_module import without_hooks
 from .check_backend_outputs import FirstRun, count_outputs
 from .tracing_context import tracing_context
 
@@ -55,7 +55,7 @@ class Backend:
 
     `perform(function, args, kwargs)`: makes the torch calls while a graph is recorded; None for a plain call.
     `ahead()`: called when a trace begins whose graph the backend will get.
-    `recomputes`: the backend recomputes checkpointed regions (`tensors/checkpoint_hooks.py`) in backward.
+    `recomputes`: the backend recomputes checkpointed regions (`captured_graph/checkpoint_hooks.py`) in backward.
     `restores`: if compiled code raises, it has not written to any input, or it marks the error
     (`runtime/program/restore_inputs_on_error.py`).
     `asked`: the settings to compile under, if a mode or options request any.

@@ -19,11 +19,11 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 
+from ..captured_graph.warnings_already_given import call_quietly
 from ..concurrency.compute_once import once
 from ..ir.untraceable_graph import Untraceable
 from ..tensors.eager_strides import packed_stride
 from ..tensors.torch_state import TorchState
-from ..tensors.warnings_already_given import call_quietly
 
 
 @contextlib.contextmanager

@@ -23,11 +23,11 @@ import torch
 from torch.fx import GraphModule, Node
 
 from .. import events
+from ..captured_graph.compile_request import request_of
 from ..compiler.adapters.specialize_numbers import LIMIT, NUMBERS, exactly, own_copy
 from ..concurrency import fork_safe_locks
 from ..errors import BackendError
 from ..runtime.program.restore_inputs_on_error import has_drawing_name, name_of
-from ..tensors.compile_request import request_of
 from .data_dependent_tracing import reads_data
 from .tracing_context import needs_context
 

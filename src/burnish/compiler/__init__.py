@@ -1,5 +1,5 @@
 """Compiles captured graphs to programs: the driver, the program cache, adapters around a compiled graph."""
 
-from ..tensors.compile_request import CompiledFn
+from ..captured_graph.compile_request import CompiledFn
 
 __all__ = ["CompiledFn"]

@@ -19,6 +19,7 @@ from typing import Any
 import torch
 from torch.fx import GraphModule, Node
 
+from ..captured_graph.warnings_already_given import filtered
 from ..errors import InternalError
 from ..runtime.contest.synchronized_clock import is_recorded
 from ..runtime.gpus_of_inputs import gpus_of
@@ -26,7 +27,6 @@ from ..runtime.program.autograd_function import autograd_is_watched
 from ..runtime.program.restore_inputs_on_error import half_done
 from ..runtime.segments import SegmentsToUpdate
 from ..settings import current
-from ..tensors.warnings_already_given import filtered
 from . import CompiledFn
 from .record_backward_for_check import GradientsOfCall, has_history
 

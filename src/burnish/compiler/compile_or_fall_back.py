@@ -14,6 +14,7 @@ import torch
 from torch.fx import GraphModule, Node
 
 from .. import events
+from ..captured_graph.compile_request import request_of
 from ..concurrency import fork_safe_locks, own_builtins, pause_garbage_collection
 from ..errors import warn
 from ..ir.untraceable_graph import NumberLost, Untraceable
@@ -24,7 +25,6 @@ from ..runtime.linking import cuda_module_loader
 from ..runtime.program.autograd_function import autograd_is_watched
 from ..runtime.program.restore_inputs_on_error import restoring
 from ..settings import current, patch
-from ..tensors.compile_request import request_of
 from ..tensors.fit_size_formulas import NoFormula
 from . import CompiledFn
 from .adapters.adapter_order import Surroundings, adapted

@@ -13,13 +13,13 @@ from collections.abc import Container, Sequence
 from dataclasses import replace
 from typing import Any
 
+from ..captured_graph.aliased_gradients import Shown
 from ..ir.alias_analysis import is_memory_view, storage_of
 from ..ir.frozen_values import is_random
 from ..ir.gradient_signature import GradientPiece, Gradients
 from ..ir.graph import Alias, Graph, Value, values_in
 from ..ir.untraceable_graph import Untraceable
 from ..runtime.program.autograd_function import GradientLayout
-from ..runtime.program.rebuild_aliased_gradients import Shown, TangentGradient
 from ..runtime.program.several_autograd_nodes import OutputLayout, PieceLayout
 from ..schedule.memory.liveness import lies_in_arena
 from ..schedule.partition.partition_joint_graph import Halves, partition_joint_graph
@@ -41,22 +41,15 @@ def halved(graph: Graph, gradients: Gradients, constants: int) -> tuple[Halves, 
         shown=shown,
         flows=tuple(place[k] for k in gradients.flows),
         closed=tuple((place[k], words) for k, words in gradients.no_backward),
-        tangents=types_of(tangents),
         saved_inputs=halves.saved_inputs,
         saved_outputs=tuple(place[k] for k in halves.saved_outputs),
         watched=halves.watched,
-        gradients=gradients.inputs,
-        inputs=gradients.tangents,
         **second_run(graph, gradients),
         views={k: replace(view, input=place[base]) for k, (base, view) in views.items()},
         hidden=gradients.hidden,
         again=gradients.current_inputs,
-        reached=gradients.reached,
-        **shared_memory(gradients, graph.outputs[gradients.outputs :]),
-        order=order_of_inputs(gradients, graph.outputs[gradients.outputs :]),
-        multiplied=multiplied_tangents(graph, tangents),
-        frees=gradients.frees,
         unused=gradients.unused,
+        **of_backward(gradients, graph.outputs[gradients.outputs :], graph, tangents),
     )
     return halves, layout
 
@@ -141,18 +134,11 @@ def piece_layout(
         shown={},
         flows=own.flows,
         closed=(),
-        tangents=types_of(tangents),
         saved_inputs=tuple(at[k] for k in backward.saved_inputs),
         saved_outputs=tuple(places.index(place[k]) for k in backward.saved_outputs),
         watched=backward.watched,
-        gradients=numbered.inputs,
-        inputs=len(inputs),
         **again,
-        reached=own.reached,
-        **shared_memory(numbered, results),
-        order=order_of_inputs(numbered, results),
-        multiplied=multiplied_tangents(backward.graph, backward.graph.inputs[: len(tangents)]),
-        frees=own.frees,
+        **of_backward(numbered, results, backward.graph, backward.graph.inputs[: len(tangents)]),
         unused=tuple(at[k] for k in inputs if k in gradients.unused and k not in (*own.inputs, *own.unused)),
     )
     kept = tuple(
@@ -188,18 +174,20 @@ def only_computed(
     }
 
 
-def types_of(tangents: Sequence[Value]) -> tuple[tuple[tuple[int, ...], tuple[int, ...], Any], ...]:
-    return tuple((value.shape, value.type.stride, value.dtype) for value in tangents)
-
-
-def shared_memory(gradients: Gradients, made: Sequence[Any]) -> dict[str, Any]:
-    """What a layout says of gradients that share memory."""
+def of_backward(gradients: Gradients, made: Sequence[Any], graph: Graph, tangents: Sequence[Value]) -> dict[str, Any]:
+    """What a layout says of the tangents and gradients of a node. `made` are the gradients in the joint graph, and
+    `tangents` values of `graph`, which computes them."""
     return {
-        "gradient_views": tuple(
-            (k, Shown(view.first, view.shape, view.stride, view.offset)) for k, view in gradients.gradient_views
-        ),
-        "of_tangents": tuple(TangentGradient(view.at, view.flow, view.steps) for view in gradients.tangent_views),
+        "tangents": tuple((value.shape, value.type.stride, value.dtype) for value in tangents),
+        "gradients": gradients.inputs,
+        "inputs": gradients.tangents,
+        "reached": gradients.reached,
+        "gradient_views": gradients.gradient_views,
+        "of_tangents": gradients.tangent_views,
         "held": held_gradients(gradients, made),
+        "order": order_of_inputs(gradients, made),
+        "multiplied": multiplied_tangents(graph, tangents),
+        "frees": gradients.frees,
     }
 
 

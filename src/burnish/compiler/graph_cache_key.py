@@ -23,12 +23,12 @@ from typing import Any
 import torch
 from torch.fx import GraphModule, Node
 
+from ..captured_graph.checkpoint_hooks import MARK
+from ..captured_graph.compile_request import facts_of_input, request_of
 from ..concurrency.compute_once import once
 from ..runtime.disk.disk_cache import disk_cache
 from ..runtime.gpus_of_inputs import gpus_of
 from ..settings import current
-from ..tensors.checkpoint_hooks import MARK
-from ..tensors.compile_request import facts_of_input, request_of
 from ..tensors.fit_size_formulas import GivenSize
 from .adapters.specialize_numbers import live_scalars_beside_sizes
 from .operator_identity import identity_of

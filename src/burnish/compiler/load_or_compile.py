@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Any
 from torch.fx import GraphModule
 
 from .. import events
+from ..captured_graph.compile_request import request_of
 from ..ir.untraceable_graph import Untraceable
 from ..settings import Settings, current
-from ..tensors.compile_request import request_of
 from ..tensors.fit_size_formulas import NoFormula
 from . import background_imports
 

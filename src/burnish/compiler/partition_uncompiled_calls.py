@@ -22,11 +22,11 @@ import torch
 from torch.fx import Graph, GraphModule, Node
 
 from .. import events
+from ..captured_graph.compile_request import INPUT, REQUEST, UNBACKED, CompileRequest, facts_of_input, request_of
+from ..captured_graph.lazy_graph_module import graph_module
+from ..captured_graph.mutable_node_arguments import arguments_of
 from ..concurrency import fork_safe_locks
 from ..runtime.eager.tensor_object_state import WATCHING, stands_alone
-from ..tensors.compile_request import INPUT, REQUEST, UNBACKED, CompileRequest, facts_of_input, request_of
-from ..tensors.lazy_graph_module import graph_module
-from ..tensors.mutable_node_arguments import arguments_of
 from . import CompiledFn
 from .adapters.eager_with_compiled_rng import draws_as_eager, may_draw, run_eagerly_with_compiled_rng, with_compiled_rng
 from .sink_collective_waits import delay_waits

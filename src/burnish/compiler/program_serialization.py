@@ -53,7 +53,7 @@ RECORDS: dict[str, str] = {
         "runtime.program.native_call_sequence": "NativeCalls InArena Fixed Moving",
         "runtime.program.autograd_function": "GradientLayout",
         "runtime.program.several_autograd_nodes": "PieceLayout OutputLayout",
-        "runtime.program.rebuild_aliased_gradients": "Shown TangentGradient",
+        "captured_graph.aliased_gradients": "Shown TangentGradient",
         "tensors.weight_packing": "Panels LayerPanels",
         "tensors.fit_size_formulas": "Formula",
         "tensors.tensor_types": "TensorType",

@@ -16,8 +16,8 @@ from typing import Any
 
 import torch
 
+from ..captured_graph.graph_autograd_nodes import InputEdges, edge_of
 from ..runtime.program.autograd_function import Compiled
-from ..tensors.graph_autograd_nodes import InputEdges, edge_of
 
 Port = tuple[int, int]
 """The number of a node and that of one of its outputs; or -1 and the position of an input."""

@@ -39,6 +39,7 @@ from torch.utils import _pytree as pytree
 from ..backends.registry import lookup
 from ..capture.engine.program_options import Options
 from ..capture.symbolic_sizes.declared_dimensions import DeclaredSize, DeclaredSymbol
+from ..captured_graph.lazy_graph_module import graph_module
 from ..errors import InternalError, UserError
 from ..frontend.compile_callable import is_asynchronous, original_of, runner, why_not_compile
 from ..frontend.marks import is_disabled
@@ -46,7 +47,6 @@ from ..integrations.from_torch_export import callable_of, class_name_of, example
 from ..report.explain_report import list_operations
 from ..report.text_layout import count, shifted, shorten
 from ..tensors.eager_strides import packed_order
-from ..tensors.lazy_graph_module import graph_module
 from .dynamic_shapes import Declared, declared_sizes
 from .exported_graph import ExportedGraph, FixedInput, Output, TensorInput
 from .prove_sizes import Proven, prove, with_constants

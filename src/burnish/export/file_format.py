@@ -39,8 +39,8 @@ from typing import Any
 import torch
 import torch.fx
 
+from ..captured_graph.lazy_graph_module import graph_module
 from ..errors import UserError, warn
-from ..tensors.lazy_graph_module import graph_module
 from . import publisher_signature
 from .allowed_operators import Unwritable
 from .exported_graph import ExportedGraph, FixedInput, Output, TensorInput

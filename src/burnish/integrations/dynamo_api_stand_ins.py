@@ -45,9 +45,9 @@ def answer(is_default: bool) -> None:
         return
     if is_default:
         _stop_counting = events.subscribe(count, COUNTED)
-        for name, make in OF_COMPILER.items():
-            replace(torch.compiler, name, make)
-        replace(torch._logging, "set_logs", torch_logs.after_set_logs)
+        for name, stand_in in OF_COMPILER.items():
+            replace(torch.compiler, name, stand_in)
+        replace(torch._logging, "set_logs", torch_logs.set_logs)
         torch_logs.follow()
         after_import(DYNAMO, replace_in_dynamo)
         return
@@ -63,16 +63,21 @@ def answer(is_default: bool) -> None:
 
 
 def replace_in_dynamo(dynamo: Any) -> None:
-    for name, make in OF_DYNAMO.items():
-        replace(dynamo, name, make)
+    for name, stand_in in OF_DYNAMO.items():
+        replace(dynamo, name, stand_in)
 
 
-def replace(owner: Any, name: str, make: Callable[[Any], Any]) -> None:
+def replace(owner: Any, name: str, stand_in: Callable[..., Any]) -> None:
+    """`stand_in` is called with the original function and the arguments."""
     original = getattr(owner, name, None)
     if original is None:
         return
-    made = functools.wraps(original)(make(original))
-    made.__burnish_reader__ = True
+
+    @functools.wraps(original)
+    def made(*args: Any, **kwargs: Any) -> Any:
+        return stand_in(original, *args, **kwargs)
+
+    made.__burnish_reader__ = True  # type: ignore[attr-defined]
     _replaced.append((owner, name, original))
     setattr(owner, name, made)
 
@@ -80,43 +85,34 @@ def replace(owner: Any, name: str, make: Callable[[Any], Any]) -> None:
 # ---- torch.compiler
 
 
-def _reset(original: Any) -> Any:
-    def reset() -> None:
-        forget_all()
-        if DYNAMO in sys.modules:  # else Dynamo has nothing to forget, and loading it takes a second
-            original()
-
-    return reset
+def _reset(original: Any) -> None:
+    forget_all()
+    if DYNAMO in sys.modules:  # else Dynamo has nothing to forget, and loading it takes a second
+        original()
 
 
 def _save_cache_artifacts(original: Any) -> Any:
-    def save_cache_artifacts() -> Any:
-        cache = disk_cache()
-        if cache is None:
+    cache = disk_cache()
+    if cache is None:
+        return None
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder) / "cache.zip"
+        if not cache_archive.export_cache(cache, file):
             return None
-        with tempfile.TemporaryDirectory() as folder:
-            file = Path(folder) / "cache.zip"
-            if not cache_archive.export_cache(cache, file):
-                return None
-            return file.read_bytes(), _info()
-
-    return save_cache_artifacts
+        return file.read_bytes(), _info()
 
 
-def _load_cache_artifacts(original: Any) -> Any:
-    def load_cache_artifacts(serialized_artifacts: bytes) -> Any:
-        if not serialized_artifacts.startswith(b"PK"):
-            return original(serialized_artifacts)  # written by torch
-        cache = disk_cache()
-        if cache is None:
-            return None
-        with tempfile.TemporaryDirectory() as folder:
-            file = Path(folder) / "cache.zip"
-            file.write_bytes(serialized_artifacts)
-            cache_archive.import_cache(cache, file)
-        return _info()
-
-    return load_cache_artifacts
+def _load_cache_artifacts(original: Any, serialized_artifacts: bytes) -> Any:
+    if not serialized_artifacts.startswith(b"PK"):
+        return original(serialized_artifacts)  # written by torch
+    cache = disk_cache()
+    if cache is None:
+        return None
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder) / "cache.zip"
+        file.write_bytes(serialized_artifacts)
+        cache_archive.import_cache(cache, file)
+    return _info()
 
 
 def _info() -> Any:
@@ -125,13 +121,13 @@ def _info() -> Any:
     return CacheInfo()
 
 
-def _load_compiled_function(original: Any) -> Any:
-    from .torch_aot_compile import loading
+def _load_compiled_function(original: Any, *args: Any, **kwargs: Any) -> Any:
+    from .torch_aot_compile import load_compiled_function
 
-    return loading(original)
+    return load_compiled_function(original, *args, **kwargs)
 
 
-OF_COMPILER: dict[str, Callable[[Any], Any]] = {
+OF_COMPILER: dict[str, Callable[..., Any]] = {
     "load_compiled_function": _load_compiled_function,
     "reset": _reset,
     "save_cache_artifacts": _save_cache_artifacts,
@@ -142,44 +138,37 @@ OF_COMPILER: dict[str, Callable[[Any], Any]] = {
 # ---- torch._dynamo
 
 
-def _explain(original: Any) -> Any:
-    def explain_call(f: Any, *extra_args: Any, **extra_kwargs: Any) -> Any:
-        from ..frontend.explain_call import explain
+def _explain(original: Any, f: Any, *extra_args: Any, **extra_kwargs: Any) -> Any:
+    from ..frontend.explain_call import explain
 
-        explained = explain(f)
-        return explained(*extra_args, **extra_kwargs) if extra_args or extra_kwargs else explained
-
-    return explain_call
+    explained = explain(f)
+    return explained(*extra_args, **extra_kwargs) if extra_args or extra_kwargs else explained
 
 
-def _export(original: Any) -> Any:
-    from .dynamo_export import replacement
+def _export(original: Any, *args: Any, **options: Any) -> Any:
+    from .dynamo_export import export
 
-    return replacement(original)
-
-
-def _reset_dynamo(original: Any) -> Any:
-    def reset() -> None:
-        forget_all()
-        original()
-
-    return reset
+    return export(original, *args, **options)
 
 
-def _optimize(original: Any) -> Any:
-    def optimize(backend: Any = "inductor", *, nopython: bool = False, dynamic: Any = None, **others: Any) -> Any:
-        """torch.compile itself calls this one for backends that are not ours."""
-        if not isinstance(backend, (str, types.FunctionType)) or not KEPT.issuperset(others):
-            return original(backend, nopython=nopython, dynamic=dynamic, **others)
-        return lambda fn: torch.compile(fn, backend=backend, fullgraph=nopython, dynamic=dynamic, **others)
+def _reset_dynamo(original: Any) -> None:
+    forget_all()
+    original()
 
-    return optimize
+
+def _optimize(
+    original: Any, backend: Any = "inductor", *, nopython: bool = False, dynamic: Any = None, **others: Any
+) -> Any:
+    """torch.compile itself calls this one for backends that are not ours."""
+    if not isinstance(backend, (str, types.FunctionType)) or not KEPT.issuperset(others):
+        return original(backend, nopython=nopython, dynamic=dynamic, **others)
+    return lambda fn: torch.compile(fn, backend=backend, fullgraph=nopython, dynamic=dynamic, **others)
 
 
 KEPT = frozenset(("disable", "recompile_limit", "isolate_recompiles"))
 """Further arguments of ``torch._dynamo.optimize`` that ``torch.compile`` has as well."""
 
-OF_DYNAMO: dict[str, Callable[[Any], Any]] = {
+OF_DYNAMO: dict[str, Callable[..., Any]] = {
     "explain": _explain,
     "export": _export,
     "reset": _reset_dynamo,

@@ -33,30 +33,26 @@ WITHOUT_EFFECT = (
 """Arguments about symbolic sizes and numbers."""
 
 
-def replacement(original: Any) -> Any:
-    def export(f: Callable, *extra_args: Any, **options: Any) -> Any:
-        """See ``torch._dynamo.export``."""
+def export(original: Any, f: Callable, *extra_args: Any, **options: Any) -> Any:
+    """In place of ``torch._dynamo.export``, which is the `original`."""
 
-        def inner(*args: Any, **kwargs: Any) -> Any:
-            try:
-                module, guards = exported_module(f, args, kwargs, own)
-            except (Unsupported, UserError):
-                return original(f, **options)(*args, **kwargs)
-            from torch._dynamo.eval_frame import ExportResult
+    def inner(*args: Any, **kwargs: Any) -> Any:
+        try:
+            module, guards = exported_module(f, args, kwargs, own)
+        except (Unsupported, UserError):
+            return original(f, **options)(*args, **kwargs)
+        from torch._dynamo.eval_frame import ExportResult
 
-            return ExportResult(module, guards)  # type: ignore[arg-type]
-
-        known = ("aten_graph", "same_signature", *OF_ATEN, *WITHOUT_EFFECT)
-        asked = {name: value for name, value in options.items() if name in known}
-        own = {name: value for name, value in asked.items() if name not in WITHOUT_EFFECT}
-        call_kwargs = {name: value for name, value in options.items() if name not in parameters}
-        others = options.keys() - set(known) - call_kwargs.keys()
-        if any(options[name] is not None for name in others):
-            return original(f, *extra_args, **options)  # dynamic_shapes, constraints
-        return inner(*extra_args, **call_kwargs) if extra_args or call_kwargs else inner
+        return ExportResult(module, guards)  # type: ignore[arg-type]
 
     parameters = inspect.signature(original).parameters.keys() - {"extra_args", "extra_kwargs"}
-    return export
+    known = ("aten_graph", "same_signature", *OF_ATEN, *WITHOUT_EFFECT)
+    own = {name: value for name, value in options.items() if name in known and name not in WITHOUT_EFFECT}
+    call_kwargs = {name: value for name, value in options.items() if name not in parameters}
+    others = options.keys() - set(known) - call_kwargs.keys()
+    if any(options[name] is not None for name in others):
+        return original(f, *extra_args, **options)  # dynamic_shapes, constraints
+    return inner(*extra_args, **call_kwargs) if extra_args or call_kwargs else inner
 
 
 def exported_module(f: Callable, args: tuple, kwargs: dict, options: dict[str, Any]) -> tuple[Any, list[str]]:

@@ -103,16 +103,14 @@ def graph_inputs(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> tuple[tupl
     return (state, plain, args[1:], dict(kwargs)), {}
 
 
-def loading(original: Callable[..., Any]) -> Callable[..., Any]:
-    """``load_compiled_function``, which also reads what ``save_compiled_function`` above wrote."""
-
-    def load_compiled_function(file: Any, *, f_globals: Any = None, external_data: Any = None) -> Any:
-        data = file.read()
-        if not data.startswith(b"PK"):
-            return original(io.BytesIO(data), f_globals=f_globals, external_data=external_data)
-        with tempfile.TemporaryDirectory() as folder:
-            path = Path(folder) / "compiled"
-            path.write_bytes(data)
-            return CompiledAhead(export_save_load.load(path))
-
-    return load_compiled_function
+def load_compiled_function(
+    original: Callable[..., Any], file: Any, *, f_globals: Any = None, external_data: Any = None
+) -> Any:
+    """Reads what ``save_compiled_function`` above wrote, and with torch's ``original`` what torch has written."""
+    data = file.read()
+    if not data.startswith(b"PK"):
+        return original(io.BytesIO(data), f_globals=f_globals, external_data=external_data)
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "compiled"
+        path.write_bytes(data)
+        return CompiledAhead(export_save_load.load(path))

@@ -37,8 +37,8 @@ from torch.fx import GraphModule
 
 from .. import events
 from ..backends.registry import lookup
+from ..captured_graph.lazy_graph_module import graph_module
 from ..frontend import late_bound_api, torch_errors
-from ..tensors.lazy_graph_module import graph_module
 
 OURS = (
     *("fullgraph", "dynamic", "backend", "mode", "options"),

@@ -72,11 +72,7 @@ def text_of(event: events.Event, name: str) -> str:
     return show_stages.render(event)
 
 
-def after_set_logs(original: Any) -> Any:
-    """``set_logs``, after which other events may be asked for."""
-
-    def set_logs(*args: Any, **kwargs: Any) -> None:
-        original(*args, **kwargs)
-        follow()
-
-    return set_logs
+def set_logs(original: Any, *args: Any, **kwargs: Any) -> None:
+    """In place of ``torch._logging.set_logs``, after which other events may be asked for."""
+    original(*args, **kwargs)
+    follow()

@@ -13,29 +13,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-
-@dataclass(frozen=True, slots=True)
-class ShownGradient:
-    """A gradient that is a view of the tensor that the graph returns in its place."""
-
-    first: int
-    """The first position with the same gradient. All such positions share one tensor object."""
-    shape: tuple[int, ...]
-    stride: tuple[int, ...]
-    offset: int
-    """In elements, relative to the start of the base."""
-
-
-@dataclass(frozen=True, slots=True)
-class TangentView:
-    """A gradient that is a tangent, or a view of one."""
-
-    at: int
-    """Its position among the gradients."""
-    flow: int
-    """The position of the tangent among `flows`."""
-    steps: tuple[tuple[str, tuple, int], ...]
-    """For each view on the way: torch's operator, its other arguments, and its result's index."""
+from ..captured_graph.aliased_gradients import Shown, TangentGradient
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,13 +43,14 @@ class Gradients:
     reached: tuple[int, ...] = ()
     """For each of `inputs`, a bit mask over `flows`: the outputs that its gradient comes from. Empty for one output.
     Eager gives no gradient, rather than zeros, to an input that no used output reaches."""
-    gradient_views: tuple[tuple[int, ShownGradient], ...] = ()
-    """The gradients that are views of another one: (position among the gradients, the view)."""
+    gradient_views: tuple[tuple[int, Shown], ...] = ()
+    """The gradients that are views of the tensors that the graph returns in their place: (position among the gradients,
+    the view). The input of a view is the first position with the same gradient: all of them share one tensor."""
     edges: tuple[int, ...] = ()
     """The positions of the inputs that require gradients, in the order in which autograd's node must list them."""
     shared_in_eager: tuple[int, ...] = ()
     """The positions of inputs whose gradient eager references elsewhere when it reaches the leaf."""
-    tangent_views: tuple[TangentView, ...] = ()
+    tangent_views: tuple[TangentGradient, ...] = ()
     """The gradients that are tangents, or views of them."""
     frees: bool = True
     """Whether eager frees saved tensors after backward, so that it runs only once."""
@@ -91,7 +70,7 @@ class Gradients:
 
 @dataclass(frozen=True, slots=True)
 class GradientPiece:
-    """One of several nodes of autograd: see `tensors.graph_autograd_nodes`."""
+    """One of several nodes of autograd: see `captured_graph.graph_autograd_nodes`."""
 
     makes: tuple[int, ...]
     """The ports whose gradients it takes."""

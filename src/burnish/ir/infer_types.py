@@ -14,12 +14,12 @@ import torch
 from torch._ops import OpOverload
 from torch.utils._python_dispatch import _disable_current_modes
 
+from ..captured_graph.observed_custom_operator_types import types_of_result
+from ..captured_graph.warnings_already_given import call_quietly
 from ..ops import import_all_operators  # noqa: F401  (fills the records)
 from ..ops.operator_record import NoRule, Op
 from ..tensors.dtypes import NAMES
-from ..tensors.observed_custom_operator_types import types_of_result
 from ..tensors.tensor_types import NumberType, TensorType
-from ..tensors.warnings_already_given import call_quietly
 from .frozen_values import is_attention_without_dropout
 from .graph import Value, map_values, types_of, values_in
 from .side_effect_free_kernels import crashes, draws, is_of_user, place_of_generator, warns, with_own_generator

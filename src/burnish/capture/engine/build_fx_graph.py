@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch.nn.parameter import UninitializedTensorMixin
 
-from ...tensors.checkpoint_hooks import GIVEN, MARK, Mark
-from ...tensors.compile_request import INPUT, UNBACKED, InputFacts
-from ...tensors.lazy_graph_module import graph_module
+from ...captured_graph.checkpoint_hooks import GIVEN, MARK, Mark
+from ...captured_graph.compile_request import INPUT, UNBACKED, InputFacts
+from ...captured_graph.lazy_graph_module import graph_module
 from ..guards.object_sources import is_module_state
 from ..guards.tensor_metadata import WithoutRules
 from ..numbers import live_scalars

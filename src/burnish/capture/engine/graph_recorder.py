@@ -23,8 +23,8 @@ from torch.nn.parameter import UninitializedTensorMixin
 from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import tree_leaves
 
+from ...captured_graph.warnings_already_given import CALL
 from ...tensors.collective_operators import is_wait
-from ...tensors.warnings_already_given import CALL
 from .. import breaks
 from ..guards.immutable_builtin_subclasses import base_of_value, value_of
 from ..guards.predict_growing_sizes import grown_dim
@@ -307,29 +307,14 @@ class Recorder(TorchFunctionMode):
         if kind in TENSOR_TYPES or is_tensor(value):
             return self.tensor(value)
         if isinstance(value, Live):
-            if object_addresses.is_in(value.expression):
-                raise NotRecordable("the address of an object")
-            if isinstance(value, str) or getattr(self.tracer.region, "settles", lambda number: False)(value):
-                return value.settle()
-            if value.expression.in_graph and not live_allowed:
-                if not self.takes_sizes:
-                    raise NotRecordable("a number read from a tensor")  # as an argument that determines later shapes
-                self.tracer.unbacked_sizes.has_sizes = True
-                return self.live_input(value)
-            symbolic_sizes = self.tracer.symbolic_sizes
-            if symbolic_sizes is not None and (
-                symbolic_sizes.symbols.takes(value) if live_allowed else symbolic_sizes.takes(value, self.name)
-            ):
-                return self.live_input(symbolic_sizes.symbols.one_of(value))
-            return self.live_input(value) if live_allowed else value.settle()
+            return self.live_argument(value, live_allowed)
         if kind is tuple or kind is list or kind is torch.Size:
             return (list if kind is list else tuple)(self.argument(v, live_allowed) for v in value)
         if kind is dict:
             return {k: self.argument(v, False) for k, v in value.items()}
         if kind is slice:
             return slice(self.argument(value.start), self.argument(value.stop), self.argument(value.step))
-        handle = self.handle_of(value)
-        if handle is not None:
+        if (handle := self.handle_of(value)) is not None:
             return handle
         if isinstance(value, tuple) and hasattr(value, "_fields"):
             return tuple(self.argument(v, False) for v in value)
@@ -344,6 +329,21 @@ class Recorder(TorchFunctionMode):
         if base_of_value(kind) in GIVEN_BY_VALUE:
             return value_of(value)
         raise NotRecordable(f"an argument of type {kind.__name__}")
+
+    def live_argument(self, value: Live, live_allowed: bool) -> Any:
+        if object_addresses.is_in(value.expression):
+            raise NotRecordable("the address of an object")
+        if isinstance(value, str) or getattr(self.tracer.region, "settles", lambda number: False)(value):
+            return value.settle()
+        if value.expression.in_graph and not live_allowed:
+            if not self.takes_sizes:
+                raise NotRecordable("a number read from a tensor")  # as an argument that determines later shapes
+            self.tracer.unbacked_sizes.has_sizes = True
+            return self.live_input(value)
+        sizes = self.tracer.symbolic_sizes
+        if sizes is not None and (sizes.symbols.takes(value) if live_allowed else sizes.takes(value, self.name)):
+            return self.live_input(sizes.symbols.one_of(value))
+        return self.live_input(value) if live_allowed else value.settle()
 
     def tensor(self, value: torch.Tensor) -> Handle:
         if (handle := self.handle_of(value)) is not None:

@@ -19,7 +19,7 @@ import functools
 import keyword
 import math
 import operator
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from types import CodeType
 from typing import Any, NamedTuple
 
@@ -371,6 +371,25 @@ def _found_expression(guard: Guard, writer: CheckWriter) -> str:
     return writer.load(guard.source)
 
 
+WORDS: Mapping[str, Callable[[str, Any, Any], tuple[str, str, str]]] = {
+    "outcome": lambda where, test, found: (test[0].words(), str(test[1]), str(found)),
+    "distinct": lambda where, sources, found: (
+        ", ".join(map(str, sources)),
+        "different objects",
+        "some are the same object",
+    ),
+    "type": lambda where, kind, found: (f"type of {where}", kind.__qualname__, type(found).__qualname__),
+    "length": lambda where, length, found: (f"len({where})", str(length), str(len(found))),
+    "has": lambda where, key, found: (f"{key!r} in {where}", "True", "False"),
+    "absent": lambda where, key, found: (f"{key!r} in {where}", "False", "True"),
+    "no hooks": lambda where, hooks, found: (where, "a module without hooks", "hooks"),
+    "same": lambda where, other, found: (where, f"the same object as {other}", "another object"),
+    "unlike": lambda where, other, found: (where, f"another object than {other}", "the same object"),
+    "truth": lambda where, truth, found: (f"bool({where})", str(truth), str(bool(found))),
+}
+"""For each kind of guard: what it looks at, what it expects and what it has found."""
+
+
 def _in_words(guard: Guard, found: Any) -> Failure:
     kind, source, expected = guard
     where = str(source)
@@ -391,26 +410,8 @@ def _in_words(guard: Guard, found: Any) -> Failure:
             if a != b:
                 return Failure(f"{where} ({name if name != 'strides' else 'lying as it did'})", _fact(a), _fact(b))
         return Failure(where, "a tensor", type(found).__name__)
-    if kind == "outcome":
-        return Failure(expected[0].words(), str(expected[1]), str(found))
-    if kind == "distinct":
-        return Failure(", ".join(map(str, expected)), "different objects", "some are the same object")
-    if kind == "type":
-        return Failure(f"type of {where}", expected.__qualname__, type(found).__qualname__)
-    if kind == "length":
-        return Failure(f"len({where})", str(expected), str(len(found)))
-    if kind in ("has", "absent"):
-        return Failure(f"{expected!r} in {where}", str(kind == "has"), str(kind != "has"))
-    if kind == "no hooks":
-        return Failure(where, "a module without hooks", "hooks")
-    if kind in ("same", "unlike"):
-        return Failure(
-            where,
-            f"{'the same object as' if kind == 'same' else 'another object than'} {expected}",
-            "another object" if kind == "same" else "the same object",
-        )
-    if kind == "truth":
-        return Failure(f"bool({where})", str(expected), str(bool(found)))
+    if kind in WORDS:
+        return Failure(*WORDS[kind](where, expected, found))
     return Failure(where, _short(expected), _short(found))
 
 

@@ -20,7 +20,7 @@ from sys import gettrace
 from types import BuiltinMethodType, CodeType, FunctionType, MethodType
 from typing import Any
 
-from ...tensors.warnings_already_given import CALL, REGISTRY, note
+from ...captured_graph.warnings_already_given import CALL, REGISTRY, note
 from .. import breaks
 from ..engine.interpreted_or_native import PEEKERS, is_trusted
 from .decoded_code import Code

@@ -18,7 +18,7 @@ from typing import Any
 
 import torch
 
-from ...tensors.warnings_already_given import filtered
+from ...captured_graph.warnings_already_given import filtered
 from .. import breaks
 from ..interpreter.frames import MISSING, Raised
 from . import constant_arrays

@@ -18,7 +18,7 @@ from typing import Any
 
 import torch
 
-from ...tensors.warnings_already_given import filtered
+from ...captured_graph.warnings_already_given import filtered
 from .. import breaks
 from ..engine.break_signals import BreakAfterOperation
 from ..engine.interpreted_or_native import OUR_PATH

@@ -51,7 +51,6 @@ from ..pytorch import (
     cond,
     constant_queries,
     cuda_calls,
-    decompose_associative_scan,
     function_modes,
     tensor_assertions,
     tensor_hooks_and_data,
@@ -357,7 +356,7 @@ for _module in (
     *(assert_graph_numbers, class_creation, cond, activation_checkpointing, inlined_operators, lazy_modules),
     numpy_dispatch,
     *(tensor_hooks_and_data, warning_filters, constant_queries, emulated_frames, random_objects, cuda_calls),
-    *(module_backward_hooks, torch_switches, decompose_associative_scan, loop_operators, make_tensors, trace_rollback),
+    *(module_backward_hooks, torch_switches, loop_operators, make_tensors, trace_rollback),
 ):
     PYTHON_FUNCTIONS.update(_module.HANDLERS)
 PYTHON_FUNCTIONS.update(print_and_format.PYTHON_FUNCTIONS)

@@ -15,7 +15,7 @@ import functools
 from types import CodeType, FunctionType
 from typing import Any
 
-from ...tensors.warnings_already_given import filtered
+from ...captured_graph.warnings_already_given import filtered
 from .. import breaks
 from ..interpreter.bytecode_decoder import decode
 from ..interpreter.decoded_code import Code

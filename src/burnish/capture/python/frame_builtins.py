@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import sys
 from collections.abc import Callable
 from types import FunctionType, GetSetDescriptorType, MethodType
@@ -15,7 +16,6 @@ from ..interpreter.frame_introspection import exc_info, exception, module_name, 
 from ..interpreter.frames import MISSING
 from ..interpreter.reads_past_overrides import dict_of
 from ..numbers.live_scalars import Live
-from . import evaluated_text
 from .attributes.class_lookup import lookup
 from .polyfills import object_polyfills
 
@@ -102,12 +102,19 @@ def has_no_trace_function(module: Any) -> bool:
     return module.gettrace() is None
 
 
+def _of_text(rule: str, m: Any, args: tuple, kwargs: dict) -> Any:
+    """A rule for code in a string, which few programs make: the rules are imported when they are first needed."""
+    from . import evaluated_text
+
+    return getattr(evaluated_text, rule)(m, args, kwargs)
+
+
 BUILTINS: dict[Any, Callable] = {
     locals: _locals,
     globals: _globals,
-    eval: evaluated_text.evaluate,
-    exec: evaluated_text.execute,
-    compile: evaluated_text.compile_text,
+    eval: functools.partial(_of_text, "evaluate"),
+    exec: functools.partial(_of_text, "execute"),
+    compile: functools.partial(_of_text, "compile_text"),
     dir: _dir,
     sys.exc_info: exc_info,
     sys.exception: exception,

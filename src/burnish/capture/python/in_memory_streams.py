@@ -95,7 +95,6 @@ def build(to: Any, value: Any) -> str:
         to.lines.append(f"{name}.close()")
     else:
         text, *rest, _ = value.__getstate__()
-        to.lines.append(f"{to.constant(kind.__setstate__)}({name}, ({text!r}, {', '.join(map(repr, rest))}, None))")
-    for key, part in value.__dict__.items():
-        to.lines.append(f"{name}.__dict__[{key!r}] = {to.build(part)}")
+        to.do(kind.__setstate__, name, f"({text!r}, {', '.join(map(repr, rest))}, None)")
+    to.set_attributes(name, value.__dict__)
     return name

@@ -260,23 +260,9 @@ def _convert(m: Any, cls: type, args: tuple, kwargs: dict) -> Any:
         return native(m, cls, args, kwargs)
     value = args[0]
     if issubclass(type(value), torch.Tensor):
-        number = constant_tensors.number_read(m, value)
-        if number is not None:
-            return number if cls is type(number.plain()) else _convert(m, cls, (number,), {})
-        if cls in (int, float, bool) and constant_tensors.is_constant(m, value):
-            return m.plainly(cls, value)
-        if m.modes:
-            return m.perform(cls, value)
-        if cls in (int, float) and graph_numbers.is_converted_in_graph(m, value):
-            return graph_numbers.read_converted(m, cls, value)
-        return m.perform(cls, value)
+        return _convert_tensor(m, cls, value)
     if issubclass(type(value), Live):
-        if cls is bool:
-            return truth_and_identity.truth_of_live(value)
-        if issubclass(type(value), str):
-            return m.plainly(cls, value.settle())
-
-        return m.plainly(live_scalars.apply, cls, value)
+        return _convert_live(m, cls, value)
     if cls is bool:
         return bool_of(m, value)
     answer = numpy_dispatch.number_of(m, cls, value)
@@ -297,6 +283,25 @@ def _convert(m: Any, cls: type, args: tuple, kwargs: dict) -> Any:
             owner = f"{type(value).__name__}." if cls is float else ""
             return m.call(operator_polyfills.number_of, (method, cls, owner + name), {})
     return native(m, cls, args, kwargs)
+
+
+def _convert_tensor(m: Any, cls: type, tensor: torch.Tensor) -> Any:
+    number = constant_tensors.number_read(m, tensor)
+    if number is not None:
+        return number if cls is type(number.plain()) else _convert(m, cls, (number,), {})
+    if cls in (int, float, bool) and constant_tensors.is_constant(m, tensor):
+        return m.plainly(cls, tensor)
+    if cls in (int, float) and not m.modes and graph_numbers.is_converted_in_graph(m, tensor):
+        return graph_numbers.read_converted(m, cls, tensor)
+    return m.perform(cls, tensor)
+
+
+def _convert_live(m: Any, cls: type, value: Live) -> Any:
+    if cls is bool:
+        return truth_and_identity.truth_of_live(value)
+    if issubclass(type(value), str):
+        return m.plainly(cls, value.settle())
+    return m.plainly(live_scalars.apply, cls, value)
 
 
 def _bytes(m: Any, cls: type, args: tuple, kwargs: dict) -> Any:

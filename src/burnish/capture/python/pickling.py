@@ -13,7 +13,7 @@ import io
 import pickle
 from typing import Any
 
-from ...tensors.warnings_already_given import filtered
+from ...captured_graph.warnings_already_given import filtered
 from .. import breaks
 from ..interpreter.frames import Generator
 from ..numbers.live_scalars import Live

@@ -22,16 +22,16 @@ tensors with a history that are not among its arguments. Then the region is give
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any, NoReturn
 
 import torch
 from torch.utils import checkpoint as torch_checkpoint
 
 from ... import settings
+from ...captured_graph.checkpoint_hooks import Recomputation
 from ...runtime.argument_trees import mapped, tensors_in
 from ...runtime.eager import eager_activation_checkpointing
-from ...tensors.checkpoint_hooks import Recomputation
 from .. import breaks
 from ..engine.break_signals import Stop
 from ..engine.torch_call_records import Handle
@@ -177,7 +177,7 @@ class CapturedRegion(Region):
             handle = self.m.recorder.handle_of(value)
             if handle is not None and handle.call is not None and handle.call < self.start.calls:
                 self.held.setdefault(id(handle), (handle, value))
-        for target in written(function, args, kwargs):
+        for target in torch_call_roles.written_tensors(function, args, kwargs):
             self.will_write_tensor(target)
 
     def will_write_tensor(self, target: torch.Tensor) -> None:
@@ -350,18 +350,6 @@ def with_settings(again: Callable) -> Callable:
             again(is_done)
 
     return call
-
-
-RUNNING = {"batch_norm": ("running_mean", "running_var"), "instance_norm": ("running_mean", "running_var")}
-
-
-def written(function: Any, args: tuple, kwargs: dict) -> Iterator[torch.Tensor]:
-    """The tensors that a torch call writes to."""
-    name = torch_call_roles.name_of(function)
-    if name in RUNNING:
-        yield from tensors_in((args[1:3], [kwargs.get(key) for key in RUNNING[name]]))
-    elif torch_call_roles.writes(function, kwargs) or torch_call_roles.writes(name, kwargs):
-        yield from tensors_in((args[:1], kwargs.get("out")))
 
 
 def function_of(target: Any, perform: Callable) -> Callable:

@@ -18,6 +18,7 @@ If it is written, it is set after the graph to its final value. A gradient witho
 
 from __future__ import annotations
 
+import functools
 import inspect
 import operator
 import sys
@@ -351,33 +352,9 @@ def is_dense(tensor: torch.Tensor) -> bool:
 # ---- handlers for torch's functions
 
 
-def backward_of(m: Any, args: tuple, kwargs: dict) -> Any:
-    """``tensor.backward(gradient, retain_graph, create_graph, inputs)``."""
-    return call_backward(
-        m,
-        _bound(
-            ("tensors", "given", "retain_graph", "create_graph", "inputs"),
-            {"gradient": "given", "self": "tensors"},
-            args,
-            kwargs,
-        ),
-    )
-
-
-def backward(m: Any, args: tuple, kwargs: dict) -> Any:
-    """``torch.autograd.backward(tensors, grad_tensors, retain_graph, create_graph, grad_variables, inputs)``."""
-    return call_backward(
-        m,
-        _bound(
-            ("tensors", "given", "retain_graph", "create_graph", "grad_variables", "inputs"),
-            {"grad_tensors": "given"},
-            args,
-            kwargs,
-        ),
-    )
-
-
-def call_backward(m: Any, options: dict[str, Any] | None) -> Any:
+def backward(names: list[str], m: Any, args: tuple, kwargs: dict) -> Any:
+    """A function with parameters of these names: the first two are the tensors and the gradients to start with."""
+    options = _bound(names, args, kwargs)
     why = None
     if not m.options.runs_python:
         why = "the backend runs no Python"
@@ -385,7 +362,7 @@ def call_backward(m: Any, options: dict[str, Any] | None) -> Any:
         why = "gradients of gradients are kept"
     if why is not None or options is None:
         return m.stop(breaks.BACKWARD_CALL, f"backward(): {why}")
-    outputs, given, inputs = (_tensors(m, options.get(name)) for name in ("tensors", "given", "inputs"))
+    outputs, given, inputs = (_tensors(m, options.get(name)) for name in (*names[:2], "inputs"))
     if outputs is None or inputs is MISSING or given is MISSING or outputs is MISSING or inputs == ():
         return m.stop(breaks.BACKWARD_CALL, "backward() of something other than tensors")
     m.gradients.backward(outputs, given, options.get("retain_graph"), inputs)
@@ -399,7 +376,7 @@ def grad(m: Any, args: tuple, kwargs: dict) -> Any:
         outputs inputs grad_outputs retain_graph create_graph only_inputs allow_unused is_grads_batched
         materialize_grads
     """.split()
-    options = _bound(names, {}, args, kwargs)
+    options = _bound(names, args, kwargs)
     lowers = getattr(m.region, "lowers", False)
     if options is None or not (m.options.runs_python or lowers):
         return m.stop(breaks.BACKWARD_CALL, "torch.autograd.grad")
@@ -422,11 +399,10 @@ def grad(m: Any, args: tuple, kwargs: dict) -> Any:
     return found if table is None else dict(zip(table, found, strict=True))
 
 
-def _bound(names: Sequence[str], renamed: dict[str, str], args: tuple, kwargs: dict) -> dict[str, Any] | None:
-    named = {renamed.get(k, k): v for k, v in kwargs.items()}
-    if len(args) > len(names) or not named.keys() <= set(names):
+def _bound(names: Sequence[str], args: tuple, kwargs: dict) -> dict[str, Any] | None:
+    if len(args) > len(names) or not kwargs.keys() <= set(names):
         return None
-    return dict(zip(names, args, strict=False)) | named
+    return dict(zip(names, args, strict=False)) | kwargs
 
 
 def _tensors(m: Any, value: Any) -> Any:
@@ -444,7 +420,9 @@ def _tensors(m: Any, value: Any) -> Any:
 
 
 HANDLERS: dict[Callable, Callable] = {
-    torch.Tensor.backward: backward_of,
-    torch.autograd.backward: backward,
+    torch.Tensor.backward: functools.partial(backward, "self gradient retain_graph create_graph inputs".split()),
+    torch.autograd.backward: functools.partial(
+        backward, "tensors grad_tensors retain_graph create_graph grad_variables inputs".split()
+    ),
     torch.autograd.grad: grad,
 }

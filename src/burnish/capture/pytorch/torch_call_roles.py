@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 import types
+from collections.abc import Iterator
 from types import FunctionType
 from typing import Any, NamedTuple
 
@@ -15,6 +16,7 @@ import torch
 from torch import Tensor
 from torch.utils._pytree import tree_leaves, tree_map
 
+from ...runtime.argument_trees import tensors_in
 from ...runtime.eager.tensor_object_state import WATCHING
 from ...runtime.program.restore_inputs_on_error import is_of_torch
 from ...tensors.in_place_names import is_in_place_name
@@ -322,7 +324,19 @@ def writes(target: Any, kwargs: dict) -> bool:
     name = target if isinstance(target, str) else getattr(target, "__name__", "_")
     if isinstance(target, OF_LIBRARIES) and writes_by_schema(target):
         return True
-    return is_in_place_name(name) or name in ("batch_norm", "instance_norm", "rnn_tanh", "apply")
+    return is_in_place_name(name) or name in WITH_STATISTICS or name in ("rnn_tanh", "apply")
+
+
+WITH_STATISTICS = ("batch_norm", "instance_norm")
+
+
+def written_tensors(function: Any, args: tuple, kwargs: dict) -> Iterator[torch.Tensor]:
+    """The tensors that a call writes to."""
+    name = name_of(function)
+    if name in WITH_STATISTICS:
+        yield from tensors_in((args[1:3], [kwargs.get("running_mean"), kwargs.get("running_var")]))
+    elif writes(function, kwargs) or writes(name, kwargs):
+        yield from tensors_in((args[:1], kwargs.get("out")))
 
 
 def writes_by_schema(operator: Any) -> bool:

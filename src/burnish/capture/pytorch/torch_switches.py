@@ -233,17 +233,9 @@ def switch_hooks(function: Any, m: Any, args: tuple, kwargs: dict) -> None:
     m.effects.append(Effect.of(m, function, given, kwargs))
 
 
-def ask_for_tangents(m: Any, args: tuple = (), kwargs: Any = None) -> bool:
-    """Whether forward-mode differentiation is on; guarded unless the program has set it itself."""
-    answer = m.plainly(torch._C._is_fwd_grad_enabled, *args, **(kwargs or {}))
-    if not any(call.target is torch._C._set_fwd_grad_enabled for call in m.recorder.calls):
-        m.guard_outcome(Expression(operator.eq, (Expression(torch._C._is_fwd_grad_enabled, ()), answer)), True)
-    return answer
-
-
 BUILTINS: dict[Any, Callable] = {
     ASK_HOOKS: ask_hooks,
-    torch._C._is_fwd_grad_enabled: ask_for_tangents,
+    torch._C._is_fwd_grad_enabled: of_dual_levels("ask_for_tangents"),
     **{function: functools.partial(switch_hooks, function) for function in SWITCH_HOOKS},
 }
 

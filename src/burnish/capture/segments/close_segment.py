@@ -9,10 +9,10 @@ from typing import Any
 import torch
 
 from ... import events, settings
+from ...captured_graph.compile_request import REQUEST, CompileRequest
 from ...runtime.eager import setting_change_nodes
 from ...runtime.program.restore_inputs_on_error import draws_and_may_fail, restoring
 from ...runtime.segments import Segment
-from ...tensors.compile_request import REQUEST, CompileRequest
 from ...tensors.torch_state import autocast_nesting
 from ..breaks import Break
 from ..engine.break_signals import Unrebuildable

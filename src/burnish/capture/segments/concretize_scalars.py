@@ -339,7 +339,7 @@ class ScalarConcretizer:
         return value
 
     def slots(self, value: Any) -> None:
-        for _, descriptor in slots_of(type(value)):
+        for descriptor in slots_of(type(value)):
             try:
                 part = descriptor.__get__(value)
             except AttributeError:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import collections
 import weakref
 from types import CellType, MappingProxyType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
@@ -22,15 +22,13 @@ from ..interpreter.frames import UNBOUND, cell_value
 from ..pytorch.backward_and_grad import set_gradients
 from .rebuild_functions import build_frame
 from .template_runtime import refill, suspend_generator
-
-if TYPE_CHECKING:
-    from .templates import Rebuilder
+from .template_writer import TemplateWriter
 
 
 class Effects:
     """`to`: the rebuilder that receives the lines."""
 
-    def __init__(self, to: Rebuilder):
+    def __init__(self, to: TemplateWriter):
         self.to = to
 
     def write(self) -> None:
@@ -38,15 +36,15 @@ class Effects:
         for effect in self.to.tracer.effects:
             args = [self.moment(a, effect.position) for a in effect.args]
             args += [f"{k}={self.moment(v, effect.position)}" for k, v in effect.kwargs.items()]
-            self.to.lines.append(f"{self.to.constant(effect.function)}({', '.join(args)})")
+            self.to.do(effect.function, *args)
         for origin in list(self.to.heap.origins.values()):
             if self.to.heap.changed(origin):
                 self.change(origin)
         changed = self.to.tracer.gradients.changed()
         if changed:
-            tensors = "".join(f"{self.to.source(origin.source)}, " for origin, _ in changed)
+            tensors = "".join(f"{self.to.load(origin.source)}, " for origin, _ in changed)
             gradients = "".join(f"{self.to.build(gradient)}, " for _, gradient in changed)
-            self.to.lines.append(f"{self.to.constant(set_gradients)}(({tensors}), ({gradients}))")
+            self.to.do(set_gradients, f"({tensors})", f"({gradients})")
         self.to.is_hidden = True
         for reference, source in self.to.heap.taken_over:
             generator = reference()
@@ -55,9 +53,7 @@ class Effects:
                 if generator is not None and generator.frame is not None:
                     frame = build_frame(self.to, generator.frame)
                 started = generator is None or generator.started
-                self.to.lines.append(
-                    f"{self.to.constant(suspend_generator)}({self.to.source(source)}, {frame}, {started})"
-                )
+                self.to.do(suspend_generator, self.to.load(source), frame, str(started))
         self.check_dropped()
 
     def check_dropped(self) -> None:
@@ -81,14 +77,13 @@ class Effects:
         return self.to.build(value)
 
     def change(self, origin: Origin) -> None:
-        obj, target = origin.obj, self.to.source(origin.source)
+        obj, target = origin.obj, self.to.load(origin.source)
         if issubclass(type(obj), dict):
             self.change_dict(origin, target)
         elif issubclass(type(obj), MappingProxyType):
-            cls = self.to.source(origin.source.base)
+            cls = self.to.load(origin.source.base)
             for name in origin.written:
-                value = self.to.build(obj[name])
-                self.to.lines.append(f"{self.to.constant(type.__setattr__)}({cls}, {name!r}, {value})")
+                self.to.do(type.__setattr__, cls, repr(name), self.to.build(obj[name]))
         elif issubclass(type(obj), CellType):
             content = cell_value(obj)
             if content is UNBOUND:
@@ -97,23 +92,20 @@ class Effects:
                 self.to.lines.append(f"{target}.cell_contents = {self.to.build(content)}")
         elif issubclass(type(obj), list):
             if origin.appended_from is not None:
-                parts = ", ".join(self.to.build(v) for v in list.__getitem__(obj, slice(origin.appended_from, None)))
-                self.to.lines.append(f"{self.to.constant(list.extend)}({target}, [{parts}])")
+                appended = list.__getitem__(obj, slice(origin.appended_from, None))
+                self.to.do(list.extend, target, self.to.list_of(appended))
             else:
-                parts = ", ".join(self.to.build(v) for v in list.__iter__(obj))
-                self.to.lines.append(f"{self.to.constant(list.__setitem__)}({target}, slice(None), [{parts}])")
+                self.to.do(list.__setitem__, target, "slice(None)", self.to.list_of(list.__iter__(obj)))
         elif origin.steps and origin.steps is not MANY:
             self.change_set(origin.steps, target)
         elif origin.snapshot is None and issubclass(type(obj), (set, collections.deque)):
             self.change_fields(origin, target)
         elif issubclass(type(obj), set) and set(map(id, origin.snapshot)) <= set(map(id, set.__iter__(obj))):
             before = set(map(id, origin.snapshot))
-            parts = ", ".join(self.to.build(v) for v in set.__iter__(obj) if id(v) not in before)
-            self.to.lines.append(f"{self.to.constant(set.update)}({target}, [{parts}])")
+            self.to.do(set.update, target, self.to.list_of(v for v in set.__iter__(obj) if id(v) not in before))
         elif issubclass(type(obj), (set, collections.deque)):
             kind = set if issubclass(type(obj), set) else collections.deque
-            parts = ", ".join(self.to.build(v) for v in kind.__iter__(obj))
-            self.to.lines.append(f"{self.to.constant(refill)}({self.to.constant(kind)}, {target}, [{parts}])")
+            self.to.do(refill, self.to.constant(kind), target, self.to.list_of(kind.__iter__(obj)))
         else:
             self.change_fields(origin, target)
 
@@ -123,22 +115,21 @@ class Effects:
             if step is None:
                 raise Unrebuildable(None, "a set from outside is changed by native code")
             method, args = step
-            parts = "".join(f", {target if arg is SELF else self.argument(method, arg)}" for arg in args)
-            self.to.lines.append(f"{self.to.constant(getattr(set, method))}({target}{parts})")
+            self.to.do(
+                getattr(set, method), target, *(target if arg is SELF else self.argument(method, arg) for arg in args)
+            )
 
     def argument(self, method: str, value: Any) -> str:
         if method in KEYED:
             return self.to.build(value)
-        parts = "[" + ", ".join(map(self.to.build, value.elements if type(value) is OtherSet else value)) + "]"
+        parts = self.to.list_of(value.elements if type(value) is OtherSet else value)
         if type(value) is OtherSet:
-            kind, steps = self.to.constant(value.kind), self.to.constant(value.steps)
-            return f"{self.to.constant(set_iteration_order.make)}({kind}, {steps}, {parts})"
+            return self.to.call(set_iteration_order.make, *map(self.to.constant, (value.kind, value.steps)), parts)
         return f"dict.fromkeys({parts})" if type(value) is dict else parts
 
     def change_fields(self, origin: Origin, target: str) -> None:
         for name in origin.written:
-            value = self.to.build(getattr(origin.obj, name))
-            self.to.lines.append(f"{self.to.constant(object.__setattr__)}({target}, {name!r}, {value})")
+            self.to.do(object.__setattr__, target, repr(name), self.to.build(getattr(origin.obj, name)))
 
     def change_dict(self, origin: Origin, target: str) -> None:
         after = list(items_of(origin.obj))
@@ -158,8 +149,8 @@ class Effects:
                     if i >= len(before) or before[i][1] is not v:
                         self.to.lines.append(store.format(self.to.build(k), self.to.build(v)))
             else:
-                parts = ", ".join(f"({self.to.build(k)}, {self.to.build(v)})" for k, v in after)
-                self.to.lines.append(f"{self.to.constant(refill)}({self.to.constant(kind)}, {target}, [{parts}])")
+                parts = ", ".join(map(self.to.tuple_of, after))
+                self.to.do(refill, self.to.constant(kind), target, f"[{parts}]")
             return
         now = {k: v for k, v in after if self.to.heap.is_constant_key(k)}
         for key, removed in origin.written.items():

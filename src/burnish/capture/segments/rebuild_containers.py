@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import collections
 import operator
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
@@ -15,98 +15,74 @@ from ..guards.immutable_builtin_subclasses import base_of_value, value_of
 from ..guards.iterator_contents import container_of, reduced, table_of
 from .rebuild_instances import build_attributes, build_key, steps_to
 from .template_runtime import set_state
-
-if TYPE_CHECKING:
-    from .templates import Rebuilder
+from .template_writer import TemplateWriter
 
 
-def build_sequence(to: Rebuilder, value: Any) -> str:
+def build_sequence(to: TemplateWriter, value: Any) -> str:
     kind = type(value)
     if kind is tuple:
-        parts = [to.build(v) for v in value]
-        return to.name_once(value, f"({', '.join(parts)}{',' if len(parts) == 1 else ''})")
+        return to.name_once(value, to.tuple_of(value))
     if kind is list:
         name = to.name(value, "[]")
-        parts = [to.build(v) for v in value]
-        if parts:
-            to.lines.append(f"{name} += [{', '.join(parts)}]")
+        if value:
+            to.lines.append(f"{name} += {to.list_of(value)}")
         return name
-    parts = ", ".join([build_key(to, v) for v in value])
+    parts = f"[{', '.join([build_key(to, v) for v in value])}]"
     steps = steps_to(to, value)
     if steps is None:
-        return to.name_once(value, f"{to.constant(kind)}([{parts}])")
-    return to.name_once(
-        value, f"{to.constant(set_iteration_order.make)}({to.constant(kind)}, {to.constant(steps)}, [{parts}])"
-    )
+        return to.name_once(value, to.call(kind, parts))
+    return to.name_once(value, to.call(set_iteration_order.make, to.constant(kind), to.constant(steps), parts))
 
 
-def build_dictionary(to: Rebuilder, value: dict) -> str:
-    name = to.name(value, "{}")
-    for k, v in value.items():
-        key, part = build_key(to, k), to.build(v)
-        to.lines.append(f"{name}[{key}] = {part}")
-    return name
-
-
-def build_dictionary_of_class(to: Rebuilder, value: Any) -> str:
-    made = to.constant(type(value))
-    factory = to.build(value.default_factory) if issubclass(type(value), collections.defaultdict) else ""
-    name = to.name(value, f"{made}({factory})")
-    for k, v in value.items():
-        key, part = build_key(to, k), to.build(v)
-        to.lines.append(f"{name}[{key}] = {part}")
-    return name
-
-
-def build_deque(to: Rebuilder, value: Any) -> str:
-    name = to.name(value, f"{to.constant(collections.deque)}([], {value.maxlen})")
-    parts = [to.build(v) for v in elements_of(value)]
-    to.lines.append(f"{name}.extend([{', '.join(parts)}])")
-    return name
-
-
-def build_tuple_of_class(to: Rebuilder, value: tuple) -> str:
+def build_dictionary(to: TemplateWriter, value: Any) -> str:
     kind = type(value)
-    parts = [to.build(v) for v in elements_of(value)]
-    items = f"({', '.join(parts)}{',' if len(parts) == 1 else ''})"
+    factory = to.build(value.default_factory) if kind is collections.defaultdict else ""
+    name = to.name(value, "{}" if kind is dict else to.call(kind, factory))
+    for k, v in value.items():
+        key, part = build_key(to, k), to.build(v)
+        to.lines.append(f"{name}[{key}] = {part}")
+    return name
+
+
+def build_deque(to: TemplateWriter, value: Any) -> str:
+    name = to.name(value, to.call(collections.deque, "[]", str(value.maxlen)))
+    to.lines.append(f"{name}.extend({to.list_of(elements_of(value))})")
+    return name
+
+
+def build_tuple_of_class(to: TemplateWriter, value: tuple) -> str:
+    kind, items = type(value), to.tuple_of([*elements_of(value)])
     if kind is torch.Size:
-        return to.name_once(value, f"{to.constant(torch.Size)}({items})")
+        return to.name_once(value, to.call(torch.Size, items))
     if kind.__module__ == "torch.return_types":
-        return to.name(value, f"{to.constant(kind)}({items})")
-    name = to.name_once(value, f"{to.constant(tuple.__new__)}({to.constant(kind)}, {items})")
+        return to.name(value, to.call(kind, items))
+    name = to.name_once(value, to.call(tuple.__new__, to.constant(kind), items))
     build_attributes(to, value, name)
     return name
 
 
-def build_value_of_class(to: Rebuilder, value: Any) -> str:
+def build_value_of_class(to: TemplateWriter, value: Any) -> str:
     """An object whose class derives from an immutable builtin one."""
-    kind = type(value)
-    base = base_of_value(kind)
-    made = f"{to.constant(base.__new__)}({to.constant(kind)}, {to.build(value_of(value))})"  # type: ignore[union-attr]
-    name = to.name(value, made)
+    kind, base = type(value), base_of_value(type(value))
+    name = to.name(value, to.call(base.__new__, to.constant(kind), to.build(value_of(value))))  # type: ignore[union-attr]
     build_attributes(to, value, name)
     return name
 
 
-def build_slice(to: Rebuilder, value: slice) -> str:
-    parts = f"{to.build(value.start)}, {to.build(value.stop)}, {to.build(value.step)}"
-    return to.name_once(value, f"slice({parts})")
+def build_bounds(to: TemplateWriter, value: slice | range) -> str:
+    return to.name_once(value, f"{type(value).__name__}({to.items((value.start, value.stop, value.step))})")
 
 
-def build_range(to: Rebuilder, value: range) -> str:
-    return to.name_once(value, f"range({to.build(value.start)}, {to.build(value.stop)}, {to.build(value.step)})")
+def build_bytearray(to: TemplateWriter, value: bytearray) -> str:
+    return to.name(value, to.call(bytearray, repr(bytes(value))))
 
 
-def build_bytearray(to: Rebuilder, value: bytearray) -> str:
-    return to.name(value, f"{to.constant(bytearray)}({bytes(value)!r})")
-
-
-def build_view(to: Rebuilder, value: Any) -> str:
+def build_view(to: TemplateWriter, value: Any) -> str:
     method = type(value).__name__.partition("_")[2]
     return to.name(value, f"{to.build(container_of(value))}.{method}()")
 
 
-def build_iterator(to: Rebuilder, value: Any) -> str:
+def build_iterator(to: TemplateWriter, value: Any) -> str:
     """Builtin iterators are rebuilt by their ``__reduce__``."""
     if any(value is iterator for iterator in to.tracer.consumed):
         raise Unrebuildable(value)
@@ -119,21 +95,20 @@ def build_iterator(to: Rebuilder, value: Any) -> str:
     outside = to.heap.origin_of(args[0]) if args else None
     if outside is not None and issubclass(type(outside.obj), collections.deque) and to.heap.changed(outside):
         raise Unrebuildable(value)  # it ends at any change after it is made
-    parts = [to.build(a) for a in args]
-    name = to.name(value, f"{to.constant(maker)}({', '.join(parts)})")
+    name = to.name(value, to.call(maker, to.items(args)))
     if state and state[0] is not None:  # a position in a list is cut to the list's length, so the list comes first
         lines = to.lines if outside is None else to.after_effects
-        lines.append(f"{to.constant(set_state)}({name}, {to.build(state[0])})")
+        lines.append(to.call(set_state, name, to.build(state[0])))
     return name
 
 
-def build_table_iterator(to: Rebuilder, value: Any) -> str:
+def build_table_iterator(to: TemplateWriter, value: Any) -> str:
     """An iterator over the same dictionary or set, so that it raises when the table changes."""
     table = table_of(value)
     if table is None:
         view, step = TABLE_ITERATORS[type(value)]
         empty = set() if view is itself else {} if view is not None else collections.OrderedDict()
-        return to.name(value, f"{to.constant(step or iter)}({to.constant(view or itself)}({to.constant(empty)}))")
+        return to.name(value, to.call(step or iter, to.call(view or itself, to.constant(empty))))
     try:
         left = len(value.__reduce__()[1][0])
     except RuntimeError as error:  # the table has changed: the next step raises
@@ -151,8 +126,8 @@ def build_table_iterator(to: Rebuilder, value: Any) -> str:
         if known is None:
             raise Unrebuildable(value)
         view, step = known
-    start = f"{to.constant(advanced)}({to.constant(step)}({to.constant(view)}({to.build(table)}))"
-    return to.name(value, f"{start}, {length_of(table) - left})")
+    start = to.call(step, to.call(view, to.build(table)))
+    return to.name(value, to.call(advanced, start, str(length_of(table) - left)))
 
 
 def keys_of(snapshot: list, table: Any) -> list:

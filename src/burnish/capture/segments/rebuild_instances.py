@@ -5,7 +5,7 @@ from __future__ import annotations
 import collections
 import itertools
 import types
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
@@ -16,9 +16,7 @@ from ..guards.builtin_container_subclasses import base_of, elements_of, items_of
 from ..interpreter import tracebacks
 from ..interpreter.reads_past_overrides import dict_of, shows_other_dict
 from ..python.operators import user_keys
-
-if TYPE_CHECKING:
-    from .templates import Rebuilder
+from .template_writer import TemplateWriter
 
 # C classes whose objects are complete with an empty object and its Python-side content.
 LAID_OUT = frozenset((object, dict, list, set, torch.nn.Module, types.SimpleNamespace)) | {
@@ -35,17 +33,15 @@ def native_base(kind: type) -> Any:
     )
 
 
-def build_exception(to: Rebuilder, value: BaseException) -> str:
-    args = ", ".join([to.build(a) for a in value.args])
-    made_of = args
+def build_exception(to: TemplateWriter, value: BaseException) -> str:
+    made_of = args = to.items(value.args)
     if issubclass(type(value), BaseExceptionGroup):  # the arguments may have changed, and then they make no group
         of_group = [vars(BaseExceptionGroup)[field].__get__(value) for field in ("message", "exceptions")]
-        made_of = ", ".join(map(to.build, of_group))
+        made_of = to.items(of_group)
         kind = type(value.args[1]) if len(value.args) > 1 else tuple
         if not issubclass(kind, (list, tuple)) and hasattr(kind, "__len__"):
             raise Unrebuildable(value)  # from 3.14 on it has the text of the sequence that it was made of
-    new = to.constant(native_base(type(value)).__new__)
-    name = to.name(value, f"{new}({to.constant(type(value))}, {made_of})")
+    name = to.name(value, to.call(native_base(type(value)).__new__, to.constant(type(value)), made_of))
     to.lines.append(f"{name}.args = ({args}{',' if len(value.args) == 1 else ''})")
     build_attributes(to, value, name)
     for field in ("__cause__", "__context__"):
@@ -55,7 +51,7 @@ def build_exception(to: Rebuilder, value: BaseException) -> str:
     to.lines.append(f"{name}.__suppress_context__ = {value.__suppress_context__}")
     passed = tracebacks.passed(value.__traceback__)
     if passed:
-        to.lines.append(f"{name}.__traceback__ = {to.constant(tracebacks.of_passed)}({to.constant(passed)})")
+        to.lines.append(f"{name}.__traceback__ = {to.call(tracebacks.of_passed, to.constant(passed))}")
     for field in (
         field for base, fields in FIELDS.items() if issubclass(type(value), base) for field in fields.split()
     ):
@@ -80,7 +76,7 @@ FIELDS: dict[type[BaseException], str] = {
 """What exceptions hold besides ``args``, as ``__init__`` has set it."""
 
 
-def build_key(to: Rebuilder, key: Any) -> str:
+def build_key(to: TemplateWriter, key: Any) -> str:
     """A key of a new dictionary or set, which calls its hash. In Python, that may have effects unless the trace has
     interpreted it."""
     m = to.tracer
@@ -90,7 +86,7 @@ def build_key(to: Rebuilder, key: Any) -> str:
     return to.build(key)
 
 
-def steps_to(to: Rebuilder, value: Any) -> set_iteration_order.Steps | None:
+def steps_to(to: TemplateWriter, value: Any) -> set_iteration_order.Steps | None:
     """How a set gets the order that its elements have here. None if they have another one in each call."""
     if length_of(value) < 2 and not set_iteration_order.was_changed(value) or not has_lasting_order(to.heap, value):
         return None
@@ -105,13 +101,13 @@ def steps_to(to: Rebuilder, value: Any) -> set_iteration_order.Steps | None:
 LONGEST: Any = vars(collections.deque)["maxlen"]
 
 
-def build_instance(to: Rebuilder, value: Any) -> str:
+def build_instance(to: TemplateWriter, value: Any) -> str:
     kind = type(value)
     made = to.constant(kind)
     base = native_base(kind)
     if base not in LAID_OUT:
         raise Unrebuildable(value)
-    name = to.name(value, f"{to.constant(base.__new__)}({made})")
+    name = to.name(value, to.call(base.__new__, made))
     build_attributes(to, value, name)
     if issubclass(type(value), dict):
         store = to.constant(base_of(value).__setitem__)
@@ -121,44 +117,37 @@ def build_instance(to: Rebuilder, value: Any) -> str:
             key, part = build_key(to, k), to.build(v)
             to.lines.append(f"{store}({name}, {key}, {part})")
     elif issubclass(type(value), list):
-        parts = [to.build(v) for v in list.__iter__(value)]
-        to.lines.append(f"{to.constant(list.extend)}({name}, [{', '.join(parts)}])")
+        to.do(list.extend, name, to.list_of(list.__iter__(value)))
     elif issubclass(type(value), (set, collections.deque)):
         parts = [build_key(to, v) if issubclass(type(value), set) else to.build(v) for v in elements_of(value)]
         extend = set.update if issubclass(type(value), set) else collections.deque.extend
         longest = LONGEST.__get__(value) if extend is collections.deque.extend else None
         if longest is not None:
-            to.lines.append(f"{to.constant(collections.deque.__init__)}({name}, (), {longest})")
+            to.do(collections.deque.__init__, name, "()", str(longest))
         steps = steps_to(to, value) if extend is set.update else None
-        given = (
-            f"{name}, [{', '.join(parts)}]" if steps is None else f"{name}, {to.constant(steps)}, [{', '.join(parts)}]"
-        )
-        to.lines.append(f"{to.constant(extend if steps is None else set_iteration_order.fill)}({given})")
+        if steps is None:
+            to.do(extend, name, f"[{', '.join(parts)}]")
+        else:
+            to.do(set_iteration_order.fill, name, to.constant(steps), f"[{', '.join(parts)}]")
     return name
 
 
 PLAIN = (object.__getattribute__, BaseException.__getattribute__, torch.Tensor.__getattribute__)
 
 
-def build_attributes(to: Rebuilder, value: Any, name: str) -> None:
+def build_attributes(to: TemplateWriter, value: Any, name: str) -> None:
     is_plain = type(value).__getattribute__ in PLAIN and not shows_other_dict(type(value))
     table = f"{name}.__dict__" if is_plain else f"{to.constant(dict_of)}({name})"
     for key, part in (dict_of(value) or {}).items():
         to.lines.append(f"{table}[{build_key(to, key)}] = {to.build(part)}")
-    for field, descriptor in slots_of(type(value)):
+    for descriptor in slots_of(type(value)):
         try:
             part = descriptor.__get__(value)
         except AttributeError:
             continue
-        to.lines.append(f"{to.constant(descriptor.__set__)}({name}, {to.build(part)})")
-        del field
+        to.do(descriptor.__set__, name, to.build(part))
 
 
-def slots_of(kind: type) -> list[tuple[str, Any]]:
-    return [
-        (name, member)
-        for base in kind.__mro__
-        if base.__flags__ & (1 << 9)
-        for name, member in base.__dict__.items()
-        if isinstance(member, types.MemberDescriptorType)
-    ]
+def slots_of(kind: type) -> list[Any]:
+    members = [member for base in kind.__mro__ if base.__flags__ & (1 << 9) for member in base.__dict__.values()]
+    return [member for member in members if isinstance(member, types.MemberDescriptorType)]

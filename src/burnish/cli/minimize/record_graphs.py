@@ -18,8 +18,8 @@ from typing import Any
 import torch
 from torch.fx import GraphModule
 
+from ...captured_graph.compile_request import facts_of_input
 from ...compiler import compile_or_fall_back
-from ...tensors.compile_request import facts_of_input
 
 MOST_BYTES = 1 << 30
 """A graph with larger inputs is not kept."""

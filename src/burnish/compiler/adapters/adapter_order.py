@@ -16,11 +16,11 @@ from typing import Any
 from torch.fx import GraphModule
 
 from ... import events
+from ...captured_graph.compile_request import CompiledFn, request_of
 from ...runtime.contest.inference_contest import Contest
 from ...runtime.contest.synchronized_clock import clock_for
 from ...runtime.contest.training_contest import TrainingContest
 from ...settings import current
-from ...tensors.compile_request import CompiledFn, request_of
 from .autocast_off import autocast_is_on, without_autocast
 from .cuda_graphs import with_cuda_graphs
 from .exit_global_state import Calls, switches_left, with_exit_state

@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from ...tensors.compile_request import CompiledFn
+from ...captured_graph.compile_request import CompiledFn
 from ...tensors.torch_state import DEVICES
 
 

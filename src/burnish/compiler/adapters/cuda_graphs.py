@@ -8,8 +8,8 @@ from typing import Any
 from torch.fx import GraphModule
 
 from ... import events
+from ...captured_graph.compile_request import facts_of_input
 from ...runtime.gpus_of_inputs import gpus_of
-from ...tensors.compile_request import facts_of_input
 
 
 def with_cuda_graphs(compiled: Any, gm: GraphModule, example_inputs: Sequence[Any], written: Sequence[int]) -> Any:

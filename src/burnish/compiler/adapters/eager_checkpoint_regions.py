@@ -18,9 +18,9 @@ import torch
 from torch.fx import Graph, GraphModule, Node
 from torch.fx._lazy_graph_module import _LazyGraphModule
 
+from ...captured_graph.checkpoint_hooks import GIVEN, MARK, Mark
+from ...captured_graph.lazy_graph_module import graph_module
 from ...runtime.eager.eager_activation_checkpointing import Steps, StepValue, checkpointed, steps_of
-from ...tensors.checkpoint_hooks import GIVEN, MARK, Mark
-from ...tensors.lazy_graph_module import graph_module
 from .. import CompiledFn
 
 

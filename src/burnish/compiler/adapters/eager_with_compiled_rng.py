@@ -22,12 +22,12 @@ from typing import Any
 import torch
 from torch.fx import GraphModule, Node
 
+from ...captured_graph.compile_request import request_of
 from ...concurrency.compute_once import once
 from ...runtime.eager.eager_philox import FUNCTIONS
 from ...runtime.linking import cuda_module_loader
 from ...runtime.program.restore_inputs_on_error import RULED_PARTS, restoring
 from ...settings import current, patch
-from ...tensors.compile_request import request_of
 from .. import CompiledFn
 from .eager_checkpoint_regions import run_eagerly, with_regions
 from .specialize_numbers import own_copy

@@ -15,8 +15,8 @@ from typing import Any
 import torch
 from torch.fx import GraphModule
 
+from ...captured_graph.compile_request import request_of
 from ...ir.untraceable_graph import Untraceable
-from ...tensors.compile_request import request_of
 
 
 def mode_of_results(gm: GraphModule) -> bool | None:

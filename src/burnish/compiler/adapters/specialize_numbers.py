@@ -16,9 +16,9 @@ from typing import Any
 
 from torch.fx import Graph, GraphModule
 
+from ...captured_graph.compile_request import copy_request
+from ...captured_graph.lazy_graph_module import graph_module
 from ...concurrency import fork_safe_locks
-from ...tensors.compile_request import copy_request
-from ...tensors.lazy_graph_module import graph_module
 
 LIMIT = 8
 """How many combinations are compiled. For any other the graph runs eagerly: a number that keeps changing is not

@@ -16,12 +16,12 @@ from typing import Any
 import torch
 from torch.fx import Graph, GraphModule, Node
 
+from ...captured_graph.compile_request import copy_request, request_of
+from ...captured_graph.lazy_graph_module import graph_module
 from ...runtime.program.input_alias_check import AliasCheckedProgram
 from ...runtime.program.restore_inputs_on_error import DATA, VIEWS, name_of
-from ...tensors.compile_request import copy_request, request_of
 from ...tensors.eager_strides import is_dense
 from ...tensors.in_place_names import is_in_place_name
-from ...tensors.lazy_graph_module import graph_module
 from ...tensors.tensor_types import TensorType, is_leaf, span
 from .. import CompiledFn
 from .eager_with_compiled_rng import run_eagerly_with_compiled_rng

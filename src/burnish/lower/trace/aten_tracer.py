@@ -16,6 +16,7 @@ from ...ir.infer_types import result_types
 from ...ir.untraceable_graph import NumberLost, Untraceable
 from ...ops.operator_record import Op, lookup
 from ...tensors.fit_size_formulas import GivenSize
+from ...tensors.in_place_names import VIEW_OF_RESHAPING
 from ...tensors.tensor_types import TensorType, has_stride
 from .expand_foreach import rule_for
 from .number_inputs import Numbers, tensor_of_number
@@ -29,16 +30,6 @@ from .validate_call_in_eager import confirm
 
 ITEM = torch.ops.aten._local_scalar_dense.default
 TO_COPY = torch.ops.aten._to_copy.default
-
-SHOWN = {
-    torch.ops.aten.squeeze_.default: torch.ops.aten.squeeze.default,
-    torch.ops.aten.squeeze_.dim: torch.ops.aten.squeeze.dim,
-    torch.ops.aten.squeeze_.dims: torch.ops.aten.squeeze.dims,
-    torch.ops.aten.unsqueeze_.default: torch.ops.aten.unsqueeze.default,
-    torch.ops.aten.transpose_.default: torch.ops.aten.transpose.int,
-    torch.ops.aten.t_.default: torch.ops.aten.t.default,
-}
-"""Operators that change the shape of a tensor in place, and the views that it becomes."""
 
 
 @dataclass(slots=True)
@@ -224,7 +215,7 @@ class AtenTracer:
 
     def change_type(self, func: Any, tensor: TraceTensor, args: tuple) -> None:
         """An operator that changes a tensor's shape or strides in place. Torch itself adjusts the strides of dimensions
-        of size one; other uses must be views in SHOWN."""
+        of size one; other uses must be in VIEW_OF_RESHAPING."""
         type = tensor.value.type
         if (
             func is torch.ops.aten.as_strided_.default
@@ -235,7 +226,7 @@ class AtenTracer:
         ):
             tensor.value.type = TensorType(type.shape, tuple(args[2]), type.dtype, type.device)
             return
-        shown = SHOWN.get(func)
+        shown = VIEW_OF_RESHAPING.get(func)
         if shown is None or id(tensor if tensor._base is None else tensor._base) in self.places:
             raise Untraceable(f"{func} changes the shape of a tensor in place")
         # From here on the object is another view of its memory. It has no data, so only its type changes.

@@ -1,4 +1,4 @@
-"""Adds backward to the trace in pieces, where autograd gets several nodes (`tensors.graph_autograd_nodes`).
+"""Adds backward to the trace in pieces, where autograd gets several nodes (`captured_graph.graph_autograd_nodes`).
 
     h = aten.tanh.default x            h   = aten.tanh.default x
     l = aten.exp.default h             l   = aten.exp.default h
@@ -20,9 +20,9 @@ from typing import Any
 
 import torch
 
+from ...captured_graph.graph_autograd_nodes import Edge, Pieces, Target, edge_of, ports_reaching
 from ...ir.gradient_signature import GradientPiece, Gradients
 from ...ir.untraceable_graph import Untraceable
-from ...tensors.graph_autograd_nodes import Edge, Pieces, Target, edge_of, ports_reaching
 from ...tensors.tensor_types import TensorType
 from .aten_tracer import AtenTracer
 from .find_aliased_gradients import LeafRecord, bases_of, views_of_tangents

@@ -18,9 +18,9 @@ from typing import Any
 
 import torch
 
+from ...captured_graph.graph_autograd_nodes import find_pieces, gives_no_gradient, saves_anything
 from ...ir.gradient_signature import Gradients
 from ...ir.untraceable_graph import Untraceable
-from ...tensors.graph_autograd_nodes import find_pieces, gives_no_gradient, saves_anything
 from .aten_tracer import AtenTracer
 from .backward_per_autograd_node import add_pieces
 from .find_aliased_gradients import LeafRecord, bases_of, views_of_tangents

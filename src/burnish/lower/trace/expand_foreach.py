@@ -85,45 +85,60 @@ def stored(function: Callable, tensor: Any, *args: Any, **kwargs: Any) -> None:
 # ---- optimizer steps, as the eager kernels compute them
 
 
-def fused_sgd(
+def fused(
+    rule: Callable,
     params: list,
     grads: list,
-    buffers: list,
+    *states: list,
+    maximize: bool,
+    grad_scale: Any = None,
+    found_inf: Any = None,
+    **options: Any,
+) -> None:
+    """Calls a rule below for each parameter. It gets the gradient to follow, the old value and the states of the
+    parameter, of which some lists are empty, and returns the new value."""
+    for k, (param, grad) in enumerate(zip(params, grads, strict=True)):
+        step = Guarded(found_inf)
+        change, old = unscaled(step, grad, grad_scale, maximize), as_compute_dtype(param)
+        step.write(param, rule(step, change, old, *(state[k] if state else None for state in states), **options))
+
+
+def decayed(change: Any, old: Any, weight_decay: float) -> Any:
+    return aten.add(change, old, alpha=weight_decay) if weight_decay else change
+
+
+def sgd(
+    step: Guarded,
+    change: Any,
+    old: Any,
+    buffer: Any,
     *,
     weight_decay: float,
     momentum: float,
     lr: Any,
     dampening: float,
     nesterov: bool,
-    maximize: bool,
     is_first_step: bool,
-    grad_scale: Any = None,
-    found_inf: Any = None,
-) -> None:
-    for k, (param, grad) in enumerate(zip(params, grads, strict=True)):
-        step = Guarded(found_inf)
-        change, old = unscaled(step, grad, grad_scale, maximize), as_compute_dtype(param)
-        if weight_decay:
-            change = aten.add(change, old, alpha=weight_decay)
-        if momentum:
-            kept = (
-                change
-                if is_first_step
-                else aten.add(aten.mul(as_compute_dtype(buffers[k]), momentum), change, alpha=1 - dampening)
-            )
-            step.write(buffers[k], kept)
-            change = aten.add(change, kept, alpha=momentum) if nesterov else kept
-        step.write(param, aten.sub(old, aten.mul(change, lr)))
+) -> Any:
+    change = decayed(change, old, weight_decay)
+    if momentum:
+        kept = change
+        if not is_first_step:
+            kept = aten.add(aten.mul(as_compute_dtype(buffer), momentum), change, alpha=1 - dampening)
+        step.write(buffer, kept)
+        change = aten.add(change, kept, alpha=momentum) if nesterov else kept
+    return aten.sub(old, aten.mul(change, lr))
 
 
-def fused_adam(
+def adam(
     is_decoupled: bool,
-    params: list,
-    grads: list,
-    means: list,
-    squares: list,
-    largest: list,
-    counts: list,
+    step: Guarded,
+    change: Any,
+    old: Any,
+    mean: Any,
+    square: Any,
+    largest: Any,
+    count: Any,
     *,
     lr: Any,
     beta1: float,
@@ -131,56 +146,42 @@ def fused_adam(
     weight_decay: float,
     eps: float,
     amsgrad: bool,
-    maximize: bool,
-    grad_scale: Any = None,
-    found_inf: Any = None,
-) -> None:
-    """Adam, and AdamW where the decay `is_decoupled`. Counts are already incremented."""
-    for k, (param, grad) in enumerate(zip(params, grads, strict=True)):
-        step = Guarded(found_inf)
-        change, old = unscaled(step, grad, grad_scale, maximize), as_compute_dtype(param)
-        if weight_decay and is_decoupled:
-            old = aten.sub(old, aten.mul(aten.mul(old, weight_decay), lr))
-        elif weight_decay:
-            change = aten.add(change, old, alpha=weight_decay)
-        mean = aten.lerp(as_compute_dtype(means[k]), change, 1 - beta1)
-        square = aten.addcmul(aten.mul(as_compute_dtype(squares[k]), beta2), change, change, value=1 - beta2)
-        step.write(means[k], mean)
-        step.write(squares[k], square)
-        if amsgrad:
-            square = aten.maximum(as_compute_dtype(largest[k]), square)
-            step.write(largest[k], square)
-        correction, root = (left_to_come(beta, counts[k]) for beta in (beta1, beta2))
-        spread = aten.add(aten.div(aten.sqrt(square), aten.sqrt(root)), eps)
-        step.write(
-            param, aten.sub(old, aten.div(aten.mul(mean, multiply_in_f64(aten.reciprocal(correction), lr)), spread))
-        )
+) -> Any:
+    """Adam, and AdamW where the decay `is_decoupled`. The count is already incremented."""
+    if weight_decay and is_decoupled:
+        old = aten.sub(old, aten.mul(aten.mul(old, weight_decay), lr))
+    else:
+        change = decayed(change, old, weight_decay)
+    new_mean = aten.lerp(as_compute_dtype(mean), change, 1 - beta1)
+    spread = aten.addcmul(aten.mul(as_compute_dtype(square), beta2), change, change, value=1 - beta2)
+    step.write(mean, new_mean)
+    step.write(square, spread)
+    if amsgrad:
+        spread = aten.maximum(as_compute_dtype(largest), spread)
+        step.write(largest, spread)
+    correction, root = (left_to_come(beta, count) for beta in (beta1, beta2))
+    spread = aten.add(aten.div(aten.sqrt(spread), aten.sqrt(root)), eps)
+    return aten.sub(old, aten.div(aten.mul(new_mean, multiply_in_f64(aten.reciprocal(correction), lr)), spread))
 
 
-def fused_adagrad(
-    params: list,
-    grads: list,
-    sums: list,
-    counts: list,
+def adagrad(
+    step: Guarded,
+    change: Any,
+    old: Any,
+    squares: Any,
+    count: Any,
     *,
     lr: Any,
     lr_decay: float,
     weight_decay: float,
     eps: float,
-    maximize: bool,
-    grad_scale: Any = None,
-    found_inf: Any = None,
-) -> None:
-    for k, (param, grad) in enumerate(zip(params, grads, strict=True)):
-        step = Guarded(found_inf)
-        change, old = unscaled(step, grad, grad_scale, maximize), as_compute_dtype(param)
-        if weight_decay:
-            change = aten.add(change, old, alpha=weight_decay)
-        total = aten.addcmul(as_compute_dtype(sums[k]), change, change)
-        step.write(sums[k], total)
-        earlier = aten.sub(aten.to(counts[k], torch.float64), 1)
-        rate = multiply_in_f64(aten.reciprocal(aten.add(aten.mul(earlier, lr_decay), 1)), lr)
-        step.write(param, aten.sub(old, aten.div(aten.mul(change, rate), aten.add(aten.sqrt(total), eps))))
+) -> Any:
+    change = decayed(change, old, weight_decay)
+    total = aten.addcmul(as_compute_dtype(squares), change, change)
+    step.write(squares, total)
+    earlier = aten.sub(aten.to(count, torch.float64), 1)
+    rate = multiply_in_f64(aten.reciprocal(aten.add(aten.mul(earlier, lr_decay), 1)), lr)
+    return aten.sub(old, aten.div(aten.mul(change, rate), aten.add(aten.sqrt(total), eps)))
 
 
 class Guarded:
@@ -239,10 +240,10 @@ def update_scale(scale: Any, tracker: Any, found_inf: Any, growth: float, backof
 
 
 RULES: dict[str, Callable] = {
-    "_fused_sgd_": fused_sgd,
-    "_fused_adam_": functools.partial(fused_adam, False),
-    "_fused_adamw_": functools.partial(fused_adam, True),
-    "_fused_adagrad_": fused_adagrad,
+    "_fused_sgd_": functools.partial(fused, sgd),
+    "_fused_adam_": functools.partial(fused, functools.partial(adam, False)),
+    "_fused_adamw_": functools.partial(fused, functools.partial(adam, True)),
+    "_fused_adagrad_": functools.partial(fused, adagrad),
     "_amp_foreach_non_finite_check_and_unscale_": check_and_unscale,
     "_amp_update_scale_": update_scale,
 }

@@ -18,13 +18,13 @@ from typing import Any
 
 import torch
 
-from ...ir.gradient_signature import ShownGradient, TangentView
+from ...captured_graph.aliased_gradients import Shown, TangentGradient
 from ...ir.graph import Value
 from ...ir.untraceable_graph import Untraceable
 from .storage_offsets import result_offsets
 
 
-def bases_of(gradients: Sequence[Any]) -> tuple[list[Any], tuple[tuple[int, ShownGradient], ...]]:
+def bases_of(gradients: Sequence[Any]) -> tuple[list[Any], tuple[tuple[int, Shown], ...]]:
     """Replaces each gradient that shares its base with another gradient by that base. The second result describes how
     to make these views, by position."""
     bases = [x if x._base is None or x._base.dtype != x.dtype else x._base for x in gradients]
@@ -34,14 +34,8 @@ def bases_of(gradients: Sequence[Any]) -> tuple[list[Any], tuple[tuple[int, Show
     for k, (x, base) in enumerate(zip(gradients, bases, strict=True)):
         if x is not base and tensors[id(base)] > 1:
             made[k] = base
-            shown.append(
-                (
-                    k,
-                    ShownGradient(
-                        first.setdefault(id(x), k), tuple(x.shape), tuple(x.stride()), offset_in(base.value, x.value)
-                    ),
-                )
-            )
+            offset = offset_in(base.value, x.value)
+            shown.append((k, Shown(first.setdefault(id(x), k), tuple(x.shape), tuple(x.stride()), offset)))
     return made, tuple(shown)
 
 
@@ -73,7 +67,7 @@ def views_up_to(view: Any) -> dict[Value, set[Value]]:
     return {shown: set(chain[:k]) for k, shown in enumerate(chain) if k}
 
 
-def views_of_tangents(gradients: Sequence[Any], tangents: Sequence[Any]) -> tuple[TangentView, ...]:
+def views_of_tangents(gradients: Sequence[Any], tangents: Sequence[Any]) -> tuple[TangentGradient, ...]:
     """How to make the gradients that are views of tangents. Tangents may have any layout, and their views follow it."""
     places = {id(x): k for k, x in enumerate(tangents)}
     found = []
@@ -84,7 +78,7 @@ def views_of_tangents(gradients: Sequence[Any], tangents: Sequence[Any]) -> tupl
         chain = chain_of(tangents[flow].value, x.value)
         steps = tuple((str(v.node.op.target), plain(v.node.args[1:]), v.position) for v in chain)
         if all(isinstance(v.node.op.target, torch._ops.OpOverload) and not v.node.kwargs for v in chain):
-            found.append(TangentView(k, flow, steps))
+            found.append(TangentGradient(k, flow, steps))
     return tuple(found)
 
 

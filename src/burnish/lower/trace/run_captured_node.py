@@ -6,9 +6,9 @@ from typing import Any
 
 import torch
 
+from ...captured_graph.warnings_already_given import call_quietly
 from ...ir.graph_builder import Builder
 from ...ir.untraceable_graph import Untraceable
-from ...tensors.warnings_already_given import call_quietly
 from .aten_tracer import AtenTracer
 from .build_joint_graph import custom_backwards
 from .call_rewrites.masked_writes import is_masked_write, write_masked

@@ -6,10 +6,11 @@
                                                    y1 = aten.sin.default x1
                                                    n  = aten.sin.default y1
 
-Autograd saves nothing while the nodes of a region run (`tensors/checkpoint_hooks.py`). When backward needs a value,
-they run again. `again` is the identity: it keeps equal nodes apart until `lower.passes.drop_recompute_barriers`. In a
-program with both forward and backward, recomputation must also wait until backward has reached the region: that is the
-second operand of `again`. Random numbers are drawn once. The seed is saved or, with eager's own generator, the numbers.
+Autograd saves nothing while the nodes of a region run (`captured_graph/checkpoint_hooks.py`). When backward needs a
+value, they run again. `again` is the identity: it keeps equal nodes apart until `lower.passes.drop_recompute_barriers`.
+In a program with both forward and backward, recomputation must also wait until backward has reached the region: that is
+the second operand of `again`. Random numbers are drawn once. The seed is saved or, with eager's own generator, the
+numbers.
 
 A region's writes, such as running statistics, are repeated. Where backward is a separate program, which runs later, it
 gets those inputs in their state at that time: `Gradients.current_inputs`.
@@ -23,14 +24,14 @@ from typing import Any
 import torch
 from torch.fx import GraphModule, Node
 
+from ...captured_graph.checkpoint_hooks import GIVEN, MARK, AutocastState, Mark, Recomputation
+from ...captured_graph.compile_request import facts_of_input
 from ...ir.graph import Graph, Value
 from ...ir.untraceable_graph import Untraceable
 from ...ops.burnish_primitives import RECOMPUTE_BARRIER
 from ...ops.functional_overloads import functional_form
 from ...ops.operator_record import NoRule, Op, lookup
 from ...ops.random_numbers import OPERATORS, SEED
-from ...tensors.checkpoint_hooks import GIVEN, MARK, AutocastState, Mark, Recomputation
-from ...tensors.compile_request import facts_of_input
 from .aten_tracer import AtenTracer
 from .run_captured_node import run_node
 

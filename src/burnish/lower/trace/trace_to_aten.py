@@ -18,8 +18,8 @@ from typing import Any
 import torch
 from torch.fx import GraphModule
 
+from ...captured_graph.compile_request import facts_of_input, request_of
 from ...ir.untraceable_graph import NumberLost, Untraceable
-from ...tensors.compile_request import facts_of_input, request_of
 from ...tensors.torch_state import TorchState
 from .aten_tracer import AtenTracer, Traced
 from .build_joint_graph import add_gradients

@@ -18,13 +18,13 @@ import torch
 from torch._ops import OpOverload
 from torch.utils._python_dispatch import _disable_current_modes
 
+from ...captured_graph.warnings_already_given import call_quietly
 from ...ir.graph import Value, map_values, values_in
 from ...ir.infer_types import example_of, without_data
 from ...ir.side_effect_free_kernels import crashes, draws, is_of_user, warns
 from ...ir.untraceable_graph import Untraceable
 from ...ops.operator_record import NoRule, broadcast_shape
 from ...tensors.tensor_types import TensorType
-from ...tensors.warnings_already_given import call_quietly
 from .schema_facts import signature_of
 
 MOST_ELEMENTS = 1 << 13

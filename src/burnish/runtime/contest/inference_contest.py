@@ -157,11 +157,8 @@ class Contest:
         self.decided = self.players[EAGER if is_slower else COMPILED]
         self.players = None
         self.hand_over(self.decided)
-        kept = "eager" if is_slower else "compiled"
         unit = 1.0 if self.work is None else max(self.last, 1.0)
-        compiled, eager = (seconds and seconds * unit for seconds in (compiled, eager))
-        text = f"{self.name}: {comparison(compiled, eager)}: {'eager' if is_slower else 'compiled code'} stays"
-        return {"text": text, "compiled": compiled, "eager": eager, "kept": kept}
+        return outcome(self.name, *(seconds and seconds * unit for seconds in (compiled, eager)), is_slower)
 
     def is_slower(self, is_last: bool) -> bool | None:
         """Whether compiled code is slower, by the times so far. None: not clear yet."""
@@ -175,7 +172,11 @@ class Contest:
         self.holders.hand_over(self, decided)
 
 
-def comparison(compiled: float | None, eager: float | None) -> str:
-    if compiled is None or eager is None:
-        return "no call could be timed by itself"
-    return f"compiled {compiled * 1e3:.3f} ms, eager {eager * 1e3:.3f} ms a call"
+def outcome(name: str, compiled: float | None, eager: float | None, is_slower: bool) -> dict[str, Any]:
+    """The fields of the event that says how a contest has ended."""
+    times = "no call could be timed by itself"
+    if compiled is not None and eager is not None:
+        times = f"compiled {compiled * 1e3:.3f} ms, eager {eager * 1e3:.3f} ms a call"
+    kept = "eager" if is_slower else "compiled"
+    text = f"{name}: {times}: {'eager' if is_slower else 'compiled code'} stays"
+    return {"text": text, "compiled": compiled, "eager": eager, "kept": kept}

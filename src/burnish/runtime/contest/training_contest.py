@@ -19,6 +19,7 @@ from ... import events
 from ...concurrency import fork_safe_locks
 from ..segments import SegmentsToUpdate
 from . import compile_activity_counter
+from .inference_contest import SLOWER, outcome
 from .synchronized_clock import is_recorded
 
 WARM_CALLS = 2
@@ -30,12 +31,8 @@ ROUNDS = 3
 PATIENCE = 24
 """After this many calls, calls without a backward count too: forward alone decides."""
 
-SLOWER = 1.03
-"""Eager is kept if compiled code takes more than this factor of its time. Smaller differences are noise."""
-
-
 SLOWER_BY_WORK = 1.2
-"""The same where the amount of work differs between calls, and seconds per unit of work are compared."""
+"""In place of `SLOWER` where the amount of work differs between calls, and seconds per unit of work are compared."""
 
 
 class Run:
@@ -106,13 +103,13 @@ class TrainingContest:
         run.watch(result, inputs)
         self.runs[which].append(run)
         with self.lock:
-            outcome = self.outcome(turn)
-        if outcome is not None:
-            self.tell(*outcome)
+            decision = self.decide(turn)
+        if decision is not None:
+            events.emit("runtime.contest", **decision)
         return result
 
-    def outcome(self, turn: int) -> tuple[float, float] | None:
-        """The seconds of compiled code and of eager, once they decide the contest."""
+    def decide(self, turn: int) -> dict[str, Any] | None:
+        """Decide if possible, and return the fields of the event to emit."""
         if self.decided is not None:
             return None
         timed = [[run for run in runs if run.backward is not None] for runs in self.runs]
@@ -126,15 +123,4 @@ class TrainingContest:
         slower = SLOWER if self.work is None else SLOWER_BY_WORK
         self.decided = self.eager if compiled > slower * eager > 0 else self.compiled
         self.holders.hand_over(self, self.decided)
-        return compiled, eager
-
-    def tell(self, compiled: float, eager: float) -> None:
-        is_slower = self.decided is self.eager
-        events.emit(
-            "runtime.contest",
-            text=f"{self.name}, forward and backward: compiled {compiled * 1e3:.3f} ms, eager {eager * 1e3:.3f} ms a "
-            f"call: {'eager' if is_slower else 'compiled code'} stays",
-            compiled=compiled,
-            eager=eager,
-            kept="eager" if is_slower else "compiled",
-        )
+        return outcome(f"{self.name}, forward and backward", compiled, eager, self.decided is self.eager)

@@ -176,8 +176,9 @@ class CudaGraphProgram:
 
     def __init__(self, program: Any, fixed: Collection[int], written: Sequence[int], engine: Engine, name: str):
         self.program, self.written = program, list(written)
-        self.graphs: Graphs[Recorded] = Graphs({*fixed, *written}, engine, name)
-        self.has_no_overlap = overlap_check_of(program)
+        self.graphs: Graphs[Any] = Graphs({*fixed, *written}, engine, name)
+        self.has_no_overlap: Callable[[Sequence[Any]], bool] = getattr(program, "has_no_overlap", lambda inputs: True)
+        """Whether the written inputs do not overlap other inputs in a call. Otherwise the program runs eagerly."""
 
     @property
     def source(self) -> str:
@@ -195,9 +196,3 @@ class CudaGraphProgram:
                     if found is not None:
                         return found.replayed(inputs)
         return graphs.looked_at(self.program, inputs) if is_first else self.program(*inputs)
-
-
-def overlap_check_of(program: Any) -> Callable[[Sequence[Any]], bool]:
-    """Whether a program's written inputs do not overlap its other inputs in a call. Otherwise it runs eagerly."""
-    found: Callable[[Sequence[Any]], bool] = getattr(program, "has_no_overlap", lambda inputs: True)
-    return found

@@ -35,7 +35,7 @@ from ..program.autograd_function import Differentiable, autograd_is_watched, is_
 from ..program.several_autograd_nodes import DifferentiableInPieces
 from .cuda_graph_memory import copies_of, copy, place_of
 from .cuda_graph_recording import Engine, Refused
-from .cuda_graph_replay import Graphs, Recorded, first_of, overlap_check_of, recorded
+from .cuda_graph_replay import CudaGraphProgram, Recorded, first_of, recorded
 
 WAITS = "an earlier call's backward is still to come, and what it saved is where this call would save"
 
@@ -113,23 +113,16 @@ class ForwardReplay:
         return self.training.gradients(self.captured, node, given)
 
 
-class CudaGraphTrainingProgram:
-    """`program` is differentiable, or an AliasCheckedProgram of such a program. `fixed` are the inputs that stay in
-    place, `written` those of them that forward writes to."""
+class CudaGraphTrainingProgram(CudaGraphProgram):
+    """`program` is differentiable, or an AliasCheckedProgram of such a program. `written` are the inputs that forward
+    writes to."""
 
     takes_gradients = True
 
     def __init__(self, program: Any, fixed: Collection[int], written: Sequence[int], engine: Engine, name: str):
-        self.program, self.written = program, list(written)
+        super().__init__(program, fixed, written, engine, name)
         self.step: Differentiable | DifferentiableInPieces = getattr(program, "program", program)
-        self.graphs: Graphs[Captured] = Graphs({*fixed, *written}, engine, name)
-        self.has_no_overlap = overlap_check_of(program)
         self.has_told = False
-
-    @property
-    def source(self) -> str:
-        found: str = self.program.source
-        return found
 
     def __call__(self, *inputs: Any) -> Any:
         graphs, step = self.graphs, self.step

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import torch
 from torch.utils.checkpoint import get_device_states, set_device_states
 
-from ...tensors.checkpoint_hooks import AutocastState, Recomputation
+from ...captured_graph.checkpoint_hooks import AutocastState, Recomputation
 from ..argument_trees import mapped
 
 _autograd = torch._C._autograd

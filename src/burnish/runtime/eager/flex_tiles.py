@@ -20,7 +20,7 @@ from typing import Any
 import torch
 from torch.fx import Graph, GraphModule, Node
 
-from ...tensors.lazy_graph_module import graph_module
+from ...captured_graph.lazy_graph_module import graph_module
 
 QUERIES, KEYS = 128, 256
 MOST_NUMBERS = 1 << 20

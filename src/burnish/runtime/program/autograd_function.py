@@ -14,14 +14,17 @@ import functools
 import operator
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import torch
 from torch._C._functorch import is_functorch_wrapped_tensor, is_legacy_batchedtensor
 
 from .eager_double_backward import apart, needs_gradient, run_again
 from .program import is_laid_out, restrided
-from .rebuild_aliased_gradients import Shown, TangentGradient, copied_if_held, is_turned, with_tangents, with_views
+from .rebuild_aliased_gradients import copied_if_held, is_turned, with_tangents, with_views
+
+if TYPE_CHECKING:
+    from ...captured_graph.aliased_gradients import Shown, TangentGradient
 
 TWICE = (
     "Trying to backward through the graph a second time (or directly access saved tensors after they have already been "

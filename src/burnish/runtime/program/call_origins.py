@@ -22,8 +22,8 @@ class CallOrigins:
     """By the name of a function in the driver, the step of each native function that it runs, or its own step."""
     names: list[str]
     lines: list[Any]
-    """For each step a `tensors.call_site.CallSite`, other text, or None. Not serialized: the same graph may be captured
-    from a file whose lines have moved, so its number among the nodes is."""
+    """For each step a `captured_graph.call_site.CallSite`, other text, or None. Not serialized: the same graph may be
+    captured from a file whose lines have moved, so its number among the nodes is."""
 
     def separate(self, launch: Callable[[Any], None]) -> list[Callable[[Any], None]]:
         """The native functions that a function of the driver runs, as functions of the same table."""

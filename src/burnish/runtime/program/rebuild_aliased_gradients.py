@@ -9,48 +9,12 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
-
-@dataclass(frozen=True, slots=True)
-class Shown:
-    """An output that is an input, or a view of one."""
-
-    input: int
-    shape: tuple[int, ...] | None = None
-    stride: tuple[int, ...] = ()
-    offset: int = 0
-    """In elements, from the input's start."""
-    is_detached: bool = False
-
-    def of(self, inputs: Sequence[Any]) -> torch.Tensor:
-        x = inputs[self.input]
-        if self.shape is None:
-            return x
-        made = x.as_strided(self.shape, self.stride, x.storage_offset() + self.offset)
-        return made.detach() if self.is_detached else made
-
-
-@dataclass(frozen=True, slots=True)
-class TangentGradient:
-    """A gradient that is a tangent, or a view of one."""
-
-    at: int
-    """Its position among backward's results."""
-    flow: int
-    """The position of the tangent among `flows`."""
-    steps: tuple[tuple[str, tuple, int], ...]
-    """Of each view on the way: torch's operator, its other arguments, and the index of the result."""
-
-    def of(self, tangent: torch.Tensor) -> torch.Tensor:
-        for name, args, position in self.steps:
-            packet, _, overload = name.removeprefix("aten.").partition(".")
-            made = getattr(getattr(torch.ops.aten, packet), overload)(tangent, *args)
-            tangent = made if isinstance(made, torch.Tensor) else made[position]
-        return tangent
+if TYPE_CHECKING:
+    from ...captured_graph.aliased_gradients import Shown, TangentGradient
 
 
 def with_views(

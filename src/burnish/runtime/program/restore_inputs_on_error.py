@@ -22,8 +22,8 @@ from typing import Any
 import torch
 from torch.fx import GraphModule, Node
 
+from ...captured_graph.compile_request import request_of
 from ...concurrency.compute_once import once
-from ...tensors.compile_request import request_of
 from ...tensors.in_place_names import is_in_place_name
 
 MOST_BYTES = 1 << 20

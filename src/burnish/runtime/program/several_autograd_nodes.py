@@ -6,7 +6,7 @@
 
 One forward program computes everything. Then each piece is applied, from inputs to outputs: it takes the inputs and
 ports that gradients leave it for, and returns results that are there already. Its backward is a program of its own.
-`tensors.graph_autograd_nodes` describes pieces and ports.
+`captured_graph.graph_autograd_nodes` describes pieces and ports.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from typing import Any
 
 import torch
 
+from ...captured_graph.aliased_gradients import Shown
+from ...captured_graph.graph_autograd_nodes import Edge, Pieces, edge_of, find_pieces
 from ...concurrency.compute_once import once
-from ...tensors.graph_autograd_nodes import Edge, Pieces, edge_of, find_pieces
 from .autograd_function import Compiled, DifferentiableGraph, GradientLayout, check_twice
 from .eager_double_backward import apart, needs_gradient, run_again
-from .rebuild_aliased_gradients import Shown
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,7 +14,7 @@ adds the residual after the activation, the addition is not part of the call.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from math import prod
 
 import torch
@@ -67,7 +67,18 @@ _EAGER: dict[str, Callable[[Activation, torch.Tensor], torch.Tensor]] = {
 _CLAMPS = {"relu", "hardsigmoid", "hardtanh"}
 
 
-class _ProductOfRows:
+class _Call:
+    """A library call. Its tensors are the fields of that type, in their order."""
+
+    __slots__ = ()
+
+    @property
+    def inputs(self) -> dict[str, TensorType]:
+        values = {field.name: getattr(self, field.name) for field in fields(self)}  # type: ignore[arg-type]
+        return {name: value for name, value in values.items() if isinstance(value, TensorType)}
+
+
+class _ProductOfRows(_Call):
     """Of x, [M, K], with a weight whose first dimension is that of the outputs."""
 
     __slots__ = ()
@@ -109,10 +120,6 @@ class LinearSpec(_ProductOfRows):
         _require(self, self.bias, (n,))
         _require(self, self.residual, (m, n))
 
-    @property
-    def inputs(self) -> dict[str, TensorType]:
-        return _present(x=self.x, weight=self.weight, bias=self.bias, residual=self.residual)
-
     def __repr__(self) -> str:
         return _sentence("linear", self.inputs, _epilogue(self))
 
@@ -141,10 +148,6 @@ class QuantizedSpec(_ProductOfRows):
         if self.bias is not None and self.bias.shape != (n,):
             raise ValueError(f"{self}: expected {[n]}, got {self.bias}")
 
-    @property
-    def inputs(self) -> dict[str, TensorType]:
-        return _present(x=self.x, weight=self.weight, scales=self.scales, shifts=self.shifts, bias=self.bias)
-
     def __repr__(self) -> str:
         words = [f"{self.bits} bits", f"groups of {self.group}", f"offset {self.offset}"]
         return _sentence("quantized linear", self.inputs, words)
@@ -157,16 +160,12 @@ class IntegerSpec(_ProductOfRows):
     x: TensorType
     weight: TensorType
 
-    @property
-    def inputs(self) -> dict[str, TensorType]:
-        return {"x": self.x, "weight": self.weight}
-
     def __repr__(self) -> str:
         return _sentence("integer linear", self.inputs, [])
 
 
 @dataclass(frozen=True, slots=True, repr=False)
-class ConvSpec:
+class ConvSpec(_Call):
     """`activation(convolution(x, weight) + bias + residual)` of 1, 2 or 3 dimensions, batched; `transposed` too."""
 
     x: TensorType
@@ -205,10 +204,6 @@ class ConvSpec:
         return self.weight.shape[1] * self.groups if self.transposed else self.weight.shape[0]
 
     @property
-    def inputs(self) -> dict[str, TensorType]:
-        return _present(x=self.x, weight=self.weight, bias=self.bias, residual=self.residual)
-
-    @property
     def output_shape(self) -> tuple[int, ...]:
         sizes = []
         for axis in range(self.dims):
@@ -236,7 +231,7 @@ class ConvSpec:
 
 
 @dataclass(frozen=True, slots=True, repr=False)
-class MatmulSpec:
+class MatmulSpec(_Call):
     """`a @ b` of two values: [M, K] x [K, N], or batched [B, M, K] x [B, K, N]. Strides are free."""
 
     a: TensorType
@@ -247,10 +242,6 @@ class MatmulSpec:
             raise ValueError(f"{self}: two matrices, or two batches of them")
         if self.a.shape[-1] != self.b.shape[-2] or self.a.shape[:-2] != self.b.shape[:-2]:
             raise ValueError(f"{self}: the shapes do not go together")
-
-    @property
-    def inputs(self) -> dict[str, TensorType]:
-        return {"a": self.a, "b": self.b}
 
     @property
     def output_shape(self) -> tuple[int, ...]:
@@ -265,7 +256,7 @@ class MatmulSpec:
 
 
 @dataclass(frozen=True, slots=True, repr=False)
-class AttentionSpec:
+class AttentionSpec(_Call):
     """`softmax(q @ k.T * scale + mask) @ v` without dropout and without gradients. q is [B, H, L, E], k and v
     [B, H, S, E] and [B, H, S, Ev]. The mask, boolean or additive, broadcasts to [B, H, L, S].
 
@@ -279,10 +270,6 @@ class AttentionSpec:
     is_causal: bool = False
     scale: float | None = None
     enable_gqa: bool = False
-
-    @property
-    def inputs(self) -> dict[str, TensorType]:
-        return _present(q=self.q, k=self.k, v=self.v, mask=self.mask)
 
     @property
     def output_shape(self) -> tuple[int, ...]:
@@ -349,10 +336,6 @@ class RecurrentSpec:
 
 
 Spec = LinearSpec | QuantizedSpec | IntegerSpec | ConvSpec | MatmulSpec | AttentionSpec | RecurrentSpec
-
-
-def _present(**types: TensorType | None) -> dict[str, TensorType]:
-    return {name: type for name, type in types.items() if type is not None}
 
 
 def _require(spec: LinearSpec | ConvSpec, type: TensorType | None, shape: tuple[int, ...]) -> None:

@@ -73,28 +73,29 @@ def liveness_of(plan: Plan) -> Liveness:
     """Values that are written over others, which come before them here."""
     seen: set[Value] = set()
     made: dict[Value, int] = {}
+
+    def share(value: Value, source: Value) -> None:
+        """A value in the memory of another one. What the caller gets keeps that memory."""
+        roots[value] = roots.get(source, source)
+        if id(value) in outside:
+            outside.add(id(roots[value]))
+
     for number, step in enumerate(plan.steps):
         now, end = 2 * number, 2 * number + 1
         match step:
             case MakeView(value, source, _, _):
-                roots[value] = roots.get(source, source)
-                if id(value) in outside:
-                    outside.add(id(roots[value]))
+                share(value, source)
             case Launch(kernel, buffers):
                 for at, value in enumerate(buffers):
                     if value in plan.in_place:
-                        roots[value] = roots.get(plan.in_place[value], plan.in_place[value])
-                        if id(value) in outside:
-                            outside.add(id(roots[value]))
+                        share(value, plan.in_place[value])
                     elif at in kernel.stored:
                         first.setdefault(roots.get(value, value), now)
                     last[roots.get(value, value)] = end
             case Call(node, in_place):
                 if in_place is not None:
                     overwritten[node.results[0]] = node.args[0]  # type: ignore[index]
-                    roots[node.results[0]] = roots.get(node.args[0], node.args[0])  # type: ignore[index]
-                    if id(node.results[0]) in outside:
-                        outside.add(id(roots[node.results[0]]))  # type: ignore[index]
+                    share(node.results[0], node.args[0])  # type: ignore[arg-type]
                 copied = copied_first(node)
                 if writes_into(node):
                     first.update((value, end if copied else now) for value in node.results if value is not None)
@@ -102,10 +103,7 @@ def liveness_of(plan: Plan) -> Liveness:
                     made.update((value, now) for value in node.results if value is not None)
                 source = aliased_argument(node)
                 for value in node.results if source is not None else ():
-                    # A view that a call makes keeps the memory of its source alive.
-                    roots[value] = roots.get(source, source)  # type: ignore[index, arg-type]
-                    if id(value) in outside:
-                        outside.add(id(roots[value]))  # type: ignore[index]
+                    share(value, source)  # type: ignore[arg-type]  # a view keeps the memory of its source alive
                 for value in (*node.operands, *(v for v in node.results if v is not None)):
                     root = roots.get(value, value)
                     last[root] = max(last.get(root, 0), now if value in copied else end)

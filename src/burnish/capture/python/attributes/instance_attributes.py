@@ -123,25 +123,9 @@ def load_past_own_rules(m: Any, obj: Any, kind: type, name: str) -> Any:
 def load_by_rules(m: Any, obj: Any, kind: type, name: str) -> Any:
     descriptor, owner = lookup(m, kind, name)
     if descriptor is not MISSING:
-        descriptor_kind = type(descriptor)
-        if is_property(m, descriptor_kind):
-            fget = getter_of(descriptor)
-            if fget is None:
-                return m.plainly(reader_of(m, kind), obj, name)
-            if isinstance(fget, FunctionType) and lookup(m, kind, "__getattr__")[0] is not MISSING:
-                return m.call(object_polyfills.read_property, (fget, obj, name), {})
-            return m.call(fget, (obj,), {})
-        if descriptor_kind is MemberDescriptorType:
-            guard_unset(m, obj, descriptor, name)
-            return m.heap.read_field(obj, name, lambda: m.plainly(reader_of(m, kind), obj, name))
-        if descriptor_kind is GetSetDescriptorType:
-            return load_c_field(m, obj, name)
-        if hasattr(descriptor_kind, "__set__") or hasattr(descriptor_kind, "__delete__"):
-            getter = find_on_type(descriptor_kind, "__get__")
-            if isinstance(getter, FunctionType):
-                return m.call(getter, (descriptor, obj, kind), {})
-            if getter is not None:
-                return m.plainly(reader_of(m, kind), obj, name)
+        value = _load_from_descriptor(m, obj, kind, name, descriptor)
+        if value is not MISSING:
+            return value
     table = table_of(m, obj, name)
     if table is not None:
         members = m.heap.members(obj)
@@ -167,6 +151,30 @@ def load_by_rules(m: Any, obj: Any, kind: type, name: str) -> Any:
     if isinstance(fallback, FunctionType) or fallback in OF_DICTS:
         return m.call(fallback, (obj, name), {})
     return m.plainly(reader_of(m, kind), obj, name)
+
+
+def _load_from_descriptor(m: Any, obj: Any, kind: type, name: str, descriptor: Any) -> Any:
+    """What a data descriptor of its class gives: it goes before the object's own dictionary."""
+    descriptor_kind = type(descriptor)
+    if is_property(m, descriptor_kind):
+        fget = getter_of(descriptor)
+        if fget is None:
+            return m.plainly(reader_of(m, kind), obj, name)
+        if isinstance(fget, FunctionType) and lookup(m, kind, "__getattr__")[0] is not MISSING:
+            return m.call(object_polyfills.read_property, (fget, obj, name), {})
+        return m.call(fget, (obj,), {})
+    if descriptor_kind is MemberDescriptorType:
+        guard_unset(m, obj, descriptor, name)
+        return m.heap.read_field(obj, name, lambda: m.plainly(reader_of(m, kind), obj, name))
+    if descriptor_kind is GetSetDescriptorType:
+        return load_c_field(m, obj, name)
+    if hasattr(descriptor_kind, "__set__") or hasattr(descriptor_kind, "__delete__"):
+        getter = find_on_type(descriptor_kind, "__get__")
+        if isinstance(getter, FunctionType):
+            return m.call(getter, (descriptor, obj, kind), {})
+        if getter is not None:
+            return m.plainly(reader_of(m, kind), obj, name)
+    return MISSING
 
 
 def guard_unset(m: Any, obj: Any, descriptor: MemberDescriptorType, name: str) -> None:

@@ -19,7 +19,7 @@ from typing import Any
 
 import torch
 
-from ....tensors import observed_custom_operator_types
+from ....captured_graph import observed_custom_operator_types
 from ....tensors.collective_operators import is_collective_operator
 from ... import breaks
 from ...engine.guard_object_parts import is_argument

@@ -8,7 +8,7 @@ import gc
 import operator
 import sys
 import types
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from types import FunctionType
 from typing import Any
 
@@ -72,20 +72,7 @@ def _text_of(m: Any, convert: Callable, value: Any) -> Any:
     if immutable_builtin_subclasses.base_of_value(kind) not in (None, frozenset):
         return m.plainly(convert, value)
     if issubclass(type(value), value_kinds.BUILTIN_CONTAINERS):
-        m.heap.expose(value)
-        refuse_text_by_methods(m, convert.__name__, value)
-        if not _holds_printable_objects(value):
-            guard_before_native_read.settle_all(m, value)
-            return m.plainly(convert, value)
-        if _is_being_shown(m, value):
-            return {list: "[...]", tuple: "(...)", dict: "{...}"}.get(kind, f"{kind.__name__}(...)")
-        if kind in (list, set):
-            return m.call(text_polyfills.list_text, (value, *("[]" if kind is list else "{}")), {})
-        if kind is tuple:
-            return m.call(text_polyfills.tuple_text, (value,), {})
-        if kind is dict:
-            return m.call(text_polyfills.dict_text, (value,), {})
-        return m.stop(breaks.OPAQUE_CALL, f"{convert.__name__}() of a {kind.__qualname__} that holds an object")
+        return _text_of_container(m, convert, value)
     if issubclass(type(value), BaseException):
         return _text_of_exception(m, convert, value)
     if lookup(m, kind, "__repr__")[1] is object and not issubclass(type(value), (type, types.ModuleType)):
@@ -97,6 +84,29 @@ def _text_of(m: Any, convert: Callable, value: Any) -> Any:
         m.check_readable(convert, value)
         return _without_address(m, value, m.plainly(convert, value))
     return m.stop(breaks.OPAQUE_CALL, f"{convert.__name__}() of a {kind.__qualname__}")
+
+
+def _text_of_container(m: Any, convert: Callable, value: Any) -> Any:
+    kind = type(value)
+    m.heap.expose(value)
+    refuse_text_by_methods(m, convert.__name__, value)
+    if not _holds_printable_objects(value):
+        guard_before_native_read.settle_all(m, value)
+        return m.plainly(convert, value)
+    if _is_being_shown(m, value):
+        return {list: "[...]", tuple: "(...)", dict: "{...}"}.get(kind, f"{kind.__name__}(...)")
+    if kind in TEXT_POLYFILLS:
+        polyfill, *brackets = TEXT_POLYFILLS[kind]
+        return m.call(polyfill, (value, *brackets), {})
+    return m.stop(breaks.OPAQUE_CALL, f"{convert.__name__}() of a {kind.__qualname__} that holds an object")
+
+
+TEXT_POLYFILLS: Mapping[type, tuple] = {
+    list: (text_polyfills.list_text, "[", "]"),
+    set: (text_polyfills.list_text, "{", "}"),
+    tuple: (text_polyfills.tuple_text,),
+    dict: (text_polyfills.dict_text,),
+}
 
 
 def _without_address(m: Any, value: Any, text: str) -> str:

@@ -105,20 +105,8 @@ def call_dict(m: Any, table: dict, name: str, args: tuple, kwargs: dict, method:
             m.stop(breaks.OPAQUE_CALL, "a defaultdict made of an iterable that runs Python code")
         return m.call(container_polyfills.dict_update, (table, *args), kwargs)
     origin = m.heap.origin_of(table)
-    if name in ("get", "__getitem__", "__contains__", "pop", "setdefault", "__setitem__", "__delitem__") and args:
-        check_key_for(m, table, name, args[0])
-        args = (settled(args[0]), *args[1:])
-        key = args[0]
-        if name == "__getitem__":
-            return subscripts.subscript_dict(m, table, key, origin)
-        if name == "__setitem__":
-            return subscripts.store_key(m, table, key, args[1])
-        found = _guard_key(m, origin, key, name) if origin is not None else None
-        if issubclass(type(found), Live) and name in ("get", "pop", "setdefault"):
-            if name == "pop":
-                m.plainly(method, *args, **kwargs)
-            return found
-        return m.plainly(method, *args, **kwargs)
+    if name in OF_ONE_KEY and args:
+        return _call_with_key(m, table, name, args, kwargs, method)
     if (
         name in ("update", "__ior__")
         and args
@@ -143,6 +131,23 @@ def call_dict(m: Any, table: dict, name: str, args: tuple, kwargs: dict, method:
     m.heap.expose(args)
     answer = m.perform(method, *args, **kwargs)
     return m.made(answer) if isinstance(answer, dict) else answer
+
+
+OF_ONE_KEY = frozenset("get __getitem__ __contains__ pop setdefault __setitem__ __delitem__".split())
+
+
+def _call_with_key(m: Any, table: dict, name: str, args: tuple, kwargs: dict, method: Callable) -> Any:
+    origin = m.heap.origin_of(table)
+    check_key_for(m, table, name, args[0])
+    key = settled(args[0])
+    if name == "__getitem__":
+        return subscripts.subscript_dict(m, table, key, origin)
+    if name == "__setitem__":
+        return subscripts.store_key(m, table, key, args[1])
+    found = _guard_key(m, origin, key, name) if origin is not None else None
+    gives_live = issubclass(type(found), Live) and name in ("get", "pop", "setdefault")
+    answer = m.plainly(method, key, *args[1:], **kwargs) if not gives_live or name == "pop" else None
+    return found if gives_live else answer
 
 
 BY_ITS_OWN_RULES = frozenset("__init__ __ior__ setdefault copy update pop popitem".split())

@@ -208,32 +208,40 @@ def _of_containers(m: Any, operation: Callable, left: Any, right: Any) -> Any:
                 m.check_readable(operation, side)  # otherwise its type decides
             if issubclass(type(side), DICT_VIEWS) and issubclass(type(other), (list, tuple)):
                 check_keys_for_view(m, operation, side, other)
+    if operation in COMPARISONS:
+        return _compare_containers(m, operation, left, right)
     if operation in IN_PLACE:
         if m.region is not None and issubclass(type(left), CHANGEABLE):
             m.region.will_write(left)
         m.heap.will_write(left)
     of_sets = issubclass(type(left), SETS) and issubclass(type(right), SETS)
     for side in (left, right):
-        expose(m, side, reads_order=not of_sets and operation not in COMPARISONS)
-        if of_sets and operation not in COMPARISONS:
+        expose(m, side, reads_order=not of_sets)
+        if of_sets:
             m.heap.read_order(side, stops=False)
-    if of_sets or operation in COMPARISONS:
+    if of_sets:
         guard_comparison(m, left, right)
-    if operation in COMPARISONS and not of_sets:
-        guard_elements(m, operation, left, right)
-    if of_sets and operation in SET_METHODS and issubclass(type(left), set):
-        with m.heap.changing_set(left, SET_METHODS[operation], (right,)):
-            return m.perform(operation, left, right)
-    if operation in COMPARISONS:
-        if not (holds_numbers_alone(left) and holds_numbers_alone(right)):
-            settle_all(m, left, converts=converts)
-            settle_all(m, right, converts=converts)
-        if holds_user_equality(m, left) or holds_user_equality(m, right):
-            return compare_by_steps(m, operation, left, right)
-    if isinstance(right, (Generator, types.GeneratorType)) and operation not in COMPARISONS:
-        if isinstance(left, (set, frozenset)):
+        if operation in SET_METHODS and issubclass(type(left), set):
+            with m.heap.changing_set(left, SET_METHODS[operation], (right,)):
+                return m.perform(operation, left, right)
+    if isinstance(right, (Generator, types.GeneratorType)):
+        if isinstance(left, SETS):
             return m.plainly(operation, left, SAMPLE)  # which refuses
         m.stop(breaks.OPAQUE_CALL, "a generator extends a list in place")
+    return m.perform(operation, left, right)
+
+
+def _compare_containers(m: Any, operation: Callable, left: Any, right: Any) -> Any:
+    for side in (left, right):
+        expose(m, side, reads_order=False)
+    guard_comparison(m, left, right)
+    if not (issubclass(type(left), SETS) and issubclass(type(right), SETS)):
+        guard_elements(m, operation, left, right)
+    if not (holds_numbers_alone(left) and holds_numbers_alone(right)):
+        settle_all(m, left, converts=False)
+        settle_all(m, right, converts=False)
+    if holds_user_equality(m, left) or holds_user_equality(m, right):
+        return compare_by_steps(m, operation, left, right)
     return m.perform(operation, left, right)
 
 

@@ -24,7 +24,7 @@ from ...engine.build_fx_graph import build_graph
 from ...engine.graph_recorder import Recorder
 from ...engine.torch_call_records import Call, Handle
 from ...python.trace_rollback import CallStart, Region
-from ..activation_checkpointing import written
+from ..torch_call_roles import written_tensors
 
 
 class GraphRegion(Region):
@@ -48,7 +48,7 @@ class GraphRegion(Region):
         """A torch call is about to be made."""
         for value in tensors_in((args, kwargs)):
             self.reads(value)
-        for target in written(function, args, kwargs):
+        for target in written_tensors(function, args, kwargs):
             if not self.is_made_here(target) or memory_of(target) in set(map(memory_of, self.operands.values())):
                 self.refuse("a change of a tensor")
         if self.outer is not None:

@@ -16,6 +16,7 @@ tensor that it has not made itself: such a call breaks before it starts.
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable
 from typing import Any
 
@@ -25,7 +26,7 @@ from torch.utils._python_dispatch import _get_current_dispatch_mode
 
 from ... import breaks
 from ...engine.break_signals import Stop
-from ..torch_switches import ask_for_tangents
+from ...numbers.live_scalars import Expression
 from .function_transforms import Transform, is_wrapped
 
 
@@ -100,3 +101,11 @@ def perform(m: Any, function: Callable, args: tuple, kwargs: dict) -> Any:
     if not isinstance(m.region, DualLevel):
         m.stop(breaks.GLOBAL_SWITCH, f"{function.__name__}() outside of a dual level that began here")
     return m.perform(function, *args, **kwargs)
+
+
+def ask_for_tangents(m: Any, args: tuple = (), kwargs: Any = None) -> bool:
+    """Whether forward-mode differentiation is on; guarded unless the program has set it itself."""
+    answer = m.plainly(torch._C._is_fwd_grad_enabled, *args, **(kwargs or {}))
+    if not any(call.target is torch._C._set_fwd_grad_enabled for call in m.recorder.calls):
+        m.guard_outcome(Expression(operator.eq, (Expression(torch._C._is_fwd_grad_enabled, ()), answer)), True)
+    return answer

@@ -7,6 +7,9 @@ Torch's own Python around the operator (the checks, the flattening of arguments)
 recorded as graphs, like the branches of ``torch.cond``. Outside tensors that they read are further arguments. The
 operator then runs on the values of this call, as in eager.
 
+``torch.associative_scan`` with functions of single numbers (``combine_mode="pointwise"``) is interpreted instead, where
+torch would pass its function to Dynamo. Others go to ``torch.vmap`` and end the graph.
+
 If a function cannot be recorded, the segment ends before the call, and torch runs it.
 """
 
@@ -30,9 +33,9 @@ from ...guards.tensor_metadata import TENSOR_TYPES
 from ...interpreter.frames import MISSING, Raised
 from ...numbers.live_scalars import Live
 from ...python.operators import guard_before_native_read
-from ...python.polyfills import while_loop_polyfill
+from ...python.polyfills import loop_polyfills
 from ...python.trace_rollback import CallStart
-from ..cond import Branch
+from ..cond import Branch, is_plain_tree
 from ..graph_regions.graph_region import drawing_from
 from .native_callbacks import call_natively, landing_place, run_nested
 
@@ -119,7 +122,7 @@ def scan(m: Any, args: tuple, kwargs: dict) -> Any:
 def while_loop(m: Any, args: tuple, kwargs: dict) -> Any:
     go_on, body, init, *_ = args[1:]
     if is_unrolled(go_on, init):
-        return m.call(while_loop_polyfill.while_loop, (go_on, body, tuple(init)), {})
+        return m.call(loop_polyfills.while_loop, (go_on, body, tuple(init)), {})
     functions = Functions(m, "while_loop", carried(m, init, ()))
     truth = functions.record(go_on, tuple(functions.examples))
     if not isinstance(truth, torch.Tensor) or truth.numel() != 1:
@@ -299,7 +302,36 @@ def call_of_a_loop(m: Any, function: Any, args: tuple, kwargs: dict) -> Any:
 LOOPS = {f"torch._higher_order_ops.{name}": name for name in ("scan", "while_loop", "map")}
 """Torch's modules, and the function of each."""
 
-HANDLERS: dict[Any, Callable] = {while_loop_polyfill.leave_to_torch: stop_unrolling}
+
+def associative_scan(m: Any, args: tuple, kwargs: dict) -> Any:
+    return m.call(loop_polyfills.associative_scan, args, kwargs) if is_scanned_in_pairs(*args, **kwargs) else MISSING
+
+
+def is_scanned_in_pairs(
+    combine_fn: Any = None,
+    xs: Any = None,
+    dim: Any = None,
+    reverse: Any = False,
+    combine_mode: Any = "pointwise",
+    *others: Any,
+    **more: Any,
+) -> bool:
+    """Whether torch would accept the arguments, too: otherwise torch must raise its own error."""
+    leaves = pytree.tree_leaves(xs)
+    return (
+        callable(combine_fn)
+        and is_plain_tree(xs)
+        and type(dim) is int
+        and type(reverse) is bool
+        and combine_mode == "pointwise"
+        and bool(leaves)
+        and not others
+        and not more
+        and all(type(x) in TENSOR_TYPES and x.layout is torch.strided and -x.ndim <= dim < x.ndim for x in leaves)
+    )
+
+
+HANDLERS: dict[Any, Callable] = {loop_polyfills.leave_to_torch: stop_unrolling}
 for _module, _name in LOOPS.items():
     _function = getattr(importlib.import_module(_module), _name, None)
     if isinstance(_function, FunctionType):
@@ -312,3 +344,7 @@ for _name in OPERATORS:
     _operator = getattr(torch.ops.higher_order, _name, None)
     if _operator is not None:
         HANDLERS[type(_operator).__call__] = operator_called
+_scan = getattr(torch._higher_order_ops, "associative_scan", None)
+_scan = getattr(_scan, "associative_scan", _scan)  # the function, or the module that contains it
+if _scan is not None:
+    HANDLERS[_scan] = associative_scan

@@ -16,6 +16,7 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from ....runtime.argument_trees import mapped
+from ....tensors.in_place_names import VIEW_OF_RESHAPING
 from ... import breaks
 from ...engine.break_signals import Stop
 from ...engine.torch_call_records import Call, Handle
@@ -28,15 +29,6 @@ from . import symbolic_numbers
 DETACH = torch.ops.aten.detach.default
 INDEX = torch.ops.aten.index.Tensor
 DETACHING = frozenset(("detach", "detach_", "data"))
-VIEWS = {
-    torch.ops.aten.squeeze_.default: torch.ops.aten.squeeze.default,
-    torch.ops.aten.squeeze_.dim: torch.ops.aten.squeeze.dim,
-    torch.ops.aten.squeeze_.dims: torch.ops.aten.squeeze.dims,
-    torch.ops.aten.unsqueeze_.default: torch.ops.aten.unsqueeze.default,
-    torch.ops.aten.transpose_.default: torch.ops.aten.transpose.int,
-    torch.ops.aten.t_.default: torch.ops.aten.t.default,
-}
-"""Operators that change the shape of a tensor object, and those that return a view."""
 NUMBERS = (int, float, complex, bool)
 PLAIN = (*NUMBERS, str, type(None), torch.Tensor, torch.dtype, torch.device, torch.layout, torch.memory_format)
 MOST_NUMBERS = 1024
@@ -129,7 +121,7 @@ class LoweredCalls(TorchDispatchMode):
         if type(made) in FACTS and not func._schema.is_mutable:
             return
         self.register(made, self.start + len(self.operations), (), handles)
-        view = VIEWS.get(func)
+        view = VIEW_OF_RESHAPING.get(func)
         if view is not None:  # the tensor is from now on this view of its memory
             handles = [Handle(self.start + len(self.operations))]
             self.table[id(made)] = made, handles[0]

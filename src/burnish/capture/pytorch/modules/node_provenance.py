@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from ....tensors.call_site import CallSite, Module
+from ....captured_graph.call_site import CallSite, Module
 from ...guards.object_sources import Source
 from ...interpreter.frames import Frame, cell_value, frames_from
 

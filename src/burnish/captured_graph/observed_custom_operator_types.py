@@ -14,8 +14,8 @@ from typing import Any
 
 import torch
 
-from .dtypes import NAMES
-from .tensor_types import TensorType
+from ..tensors.dtypes import NAMES
+from ..tensors.tensor_types import TensorType
 
 MOST = 1000
 PLAIN = frozenset((int, float, bool, complex, str, type(None), torch.dtype, torch.device, torch.layout, TensorType))
