@@ -195,13 +195,15 @@ class Space:
         return space
 
     def quotient_of(self, values: tuple[int, ...]) -> Quotient | None:
-        """Of the last symbol that it is one of: a size is halved several times, step by step."""
+        """Of the last symbol that it is one of: a size is halved several times, step by step. Of the numbers that may be
+        added, the one nearest to 0."""
         symbols = list(zip(*(with_quotients(point, self.quotients) for point in self.points), strict=True))
         for divisor in DIVISORS:
             for number, symbol in reversed(list(enumerate(symbols))):
                 least = [value * divisor - size for value, size in zip(values, symbol, strict=True)]
-                if max(least) < min(least) + divisor:
-                    return number, max(least), divisor
+                lowest, highest = max(least), min(least) + divisor - 1
+                if lowest <= highest:
+                    return number, min(max(lowest, 0), highest), divisor
         return None
 
     def fit(self, values: Sequence[int]) -> int | Formula:

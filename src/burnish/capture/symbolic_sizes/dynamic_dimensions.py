@@ -288,7 +288,12 @@ class SymbolicSizes:
         shapes = self.replay.shapes(handle)
         if shapes[0] != seen or len({len(shape) for shape in shapes}) > 1:
             raise NoFormula(f"a tensor of shape {list(seen)} is thought to be {list(shapes[0])}")
-        sizes = tuple(map(self.symbols.size, zip(*shapes, strict=True)))
+        columns = list(zip(*shapes, strict=True))
+        try:
+            sizes = tuple(map(self.symbols.size, columns))
+        except NoFormula:  # perhaps a product of quotients: those are sizes of what it is computed from
+            self.symbols.divided(self.replay.sizes())
+            sizes = tuple(map(self.symbols.size, columns))
         if len(shapes) > 1:
             for dim, size in enumerate(sizes):
                 known = size.expression if isinstance(size, live_scalars.LiveInt) else size

@@ -301,8 +301,7 @@ class Symbols:
         return live_scalars.make(values[0], expression, self.tracer)
 
     def fitted(self, values: tuple[int, ...]) -> Formula | None:
-        space, points = self.surroundings()
-        space.quotients = Space(space.names, points, space.quotients).divided([values]).quotients
+        space = self.divided([values])
         try:
             fit = space.fit(values[: len(space.points)])
         except NoFormula:
@@ -312,6 +311,14 @@ class Symbols:
         ):
             return None
         return fit
+
+    def divided(self, sizes: Iterable[Sequence[int]]) -> Space:
+        """The space, with the quotients among these sizes."""
+        space, points = self.surroundings()
+        quotients = Space(space.names, points, space.quotients).divided(sizes).quotients
+        if quotients != space.quotients:
+            space.quotients, space.known = quotients, {}
+        return space
 
     def expression(self, formula: Formula) -> live_scalars.Expression:
         symbols = list(self.leaves)
