@@ -195,8 +195,8 @@ class Space:
         return space
 
     def quotient_of(self, values: tuple[int, ...]) -> Quotient | None:
-        """Of the last symbol that it is one of: a size is halved several times, step by step. The number nearest to 0 is
-        added, of those that fit."""
+        """Of the last symbol that it is one of: a size is halved several times, step by step. The number nearest to 0
+        is added, of those that fit."""
         symbols = list(zip(*(with_quotients(point, self.quotients) for point in self.points), strict=True))
         for divisor in DIVISORS:
             for number, symbol in reversed(list(enumerate(symbols))):
