@@ -489,3 +489,75 @@ def test_what_reads_nothing_may_come_after_a_write():
         return Cube.apply(x) + state.calls
 
     return fn, lambda i: (leaf(3),), state
+
+
+class Recomputed(torch.autograd.Function):
+    """A checkpoint as users write it: the function is run again in backward."""
+
+    @staticmethod
+    def forward(ctx, run, length, *given):
+        ctx.run, ctx.given, ctx.parameters = run, given[:length], given[length:]
+        with torch.no_grad():
+            return run(*ctx.given)
+
+    @staticmethod
+    def backward(ctx, gradient):
+        given = [x.detach().requires_grad_() for x in ctx.given]
+        with torch.enable_grad():
+            out = ctx.run(*[x.view_as(x) for x in given])
+        return None, None, *torch.autograd.grad(out, [*given, *ctx.parameters], gradient, allow_unused=True)
+
+
+class RecomputedBlock(torch.nn.Module):
+    scale = 1.0
+
+    def __init__(self):
+        super().__init__()
+        self.linear = torch.nn.Linear(4, 4)
+
+    def forward(self, x, y):
+        return Recomputed.apply(self.run, 2, x, y, *self.parameters())
+
+    def run(self, x, y):
+        return x + torch.tanh(self.linear(x) + y) * self.scale
+
+
+@program(breaks=0)
+def test_function_is_given_a_method():
+    torch.manual_seed(0)
+    blocks = [RecomputedBlock() for _ in range(3)]
+
+    def fn(x, y):
+        for block in blocks:
+            block.zero_grad()
+        for block in blocks:
+            x = block(x, y)
+        loss = x.square().sum()
+        loss.backward()
+        return loss, [block.linear.weight.grad for block in blocks]
+
+    return fn, [(torch.randn(n, 4), torch.randn(n, 4)) for n in (2, 2, 3, 4)]
+
+
+@program
+def test_function_is_given_a_method_that_was_put_in_the_place_of_another():
+    class Held(RecomputedBlock):
+        def run(self, x, y):
+            return x * y * self.scale
+
+    torch.manual_seed(0)
+    block = RecomputedBlock()
+
+    def other(self, x, y):
+        return x - y
+
+    def fn(x, y, change):
+        if change == 1:
+            block.__class__ = Held
+        elif change == 2:
+            block.run = types.MethodType(other, block)
+        elif change == 3:
+            block.run = lambda x, y: x / 2
+        return block(x.requires_grad_(), y) * 2
+
+    return fn, [(torch.randn(2, 4), torch.randn(2, 4), change) for change in (0, 0, 1, 1, 2, 2, 3, 3)]

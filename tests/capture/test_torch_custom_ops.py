@@ -15,6 +15,7 @@ from torch.library import custom_op
 import burnish
 
 from ..forked_programs import run_program
+from ..recorded_events import recorded
 from .harness import program
 
 X = torch.tensor([0.5, -1.5, 2.0])
@@ -474,4 +475,59 @@ def test_operator_is_not_run_to_learn_the_type_of_its_result(capsys):
         x = torch.rand(3, 3)
         torch.testing.assert_close(compiled(x, factor), ((x + 1) * factor) * (x + 1).t().sum(0))
         assert capsys.readouterr().out == "operator\n"
+    assert burnish.was_compiled(compiled)
+
+
+@custom_op("burnish_tests::grouped", mutates_args=())
+def grouped(x: torch.Tensor, weights: torch.Tensor, ends: torch.Tensor) -> torch.Tensor:
+    parts = x.tensor_split(ends.tolist()[:-1])
+    return torch.cat([part @ weight for part, weight in zip(parts, weights, strict=True)])
+
+
+@grouped.register_fake
+def _(x, weights, ends):
+    return x.new_empty(x.shape[0], weights.shape[-1])
+
+
+def grouped_backward(ctx, gradient):
+    x, weights, ends = ctx.saved_tensors
+    places = ends.tolist()[:-1]
+    parts, gradients = x.tensor_split(places), gradient.tensor_split(places)
+    of_x = torch.cat([g @ w.t() for g, w in zip(gradients, weights, strict=True)])
+    return of_x, torch.stack([part.t() @ g for part, g in zip(parts, gradients, strict=True)]), None
+
+
+grouped.register_autograd(grouped_backward, setup_context=lambda ctx, inputs, output: ctx.save_for_backward(*inputs))
+
+
+@pytest.mark.parametrize("trains_inside", (True, False))
+def test_formula_that_looks_at_data_leaves_the_rest_compiled(trains_inside):
+    """Mixtures of experts read how many tokens each expert gets."""
+
+    def experts(x, weights, scores):
+        chosen = scores.argmax(-1)
+        order = chosen.argsort(stable=True)
+        ends = (chosen[:, None] == torch.arange(len(weights))).sum(0).cumsum(0)
+        return grouped(x[order] * 2, weights, ends).sin().sum()
+
+    def train(x, weights, scores):
+        loss = experts(x, weights, scores)
+        loss.backward()
+        return loss
+
+    compiled = burnish.compile(train if trains_inside else experts)
+    with recorded("lower.refused", datum="text") as refused, burnish.settings.patch(never_slower=False):
+        for seed in range(4):
+            torch.manual_seed(seed)
+            given = [torch.randn(10, 8), torch.randn(4, 8, 8), torch.randn(10, 4)]
+            losses, gradients = [], []
+            for function in (train, compiled):
+                x, weights = given[0].clone().requires_grad_(), given[1].clone().requires_grad_()
+                losses.append(function(x, weights, given[2]))
+                if function is compiled and not trains_inside:
+                    losses[-1].backward()
+                gradients.append((x.grad, weights.grad))
+            torch.testing.assert_close(*losses)
+            torch.testing.assert_close(*gradients)
+    assert refused == []
     assert burnish.was_compiled(compiled)

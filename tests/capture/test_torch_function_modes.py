@@ -2,6 +2,7 @@
 
 import torch
 from torch import nn
+from torch._dynamo._trace_wrapped_higher_order_op import TransformGetItemToIndex
 from torch.overrides import TorchFunctionMode, _get_current_function_mode, has_torch_function
 
 from .caller_programs import program_with_caller
@@ -278,3 +279,33 @@ def test_graph_that_ends_while_rules_are_disabled():
         return y.as_subclass(torch.Tensor), z.as_subclass(torch.Tensor), type(y).__name__, type(z).__name__
 
     return fn, [(torch.full((3,), value),) for value in (1.0, -1.0, 1.0, -1.0)]
+
+
+def mask_of(x, padding):
+    """As transformers makes masks: a function of four places is mapped over all of them."""
+    mask = lambda row, query, key: (key <= query) & (query - key < 3) & padding[row, key]  # noqa: E731
+    for dims in ((None, None, 0), (None, 0, None), (0, None, None)):
+        mask = torch.vmap(mask, in_dims=dims)
+    rows, places = torch.arange(x.shape[0]), torch.arange(x.shape[1])
+    with TransformGetItemToIndex():
+        return x.masked_fill(mask(rows, places, places), -1.0) * 2
+
+
+@program(breaks=0)
+def test_mask_function_is_mapped_under_its_mode():
+    calls = [(2, 5), (2, 5), (2, 6), (3, 7), (3, 8)]
+    return mask_of, [(torch.randn(rows, n, n), torch.rand(rows, n) > 0.3) for rows, n in calls]
+
+
+class Squares(TransformGetItemToIndex):
+    def __torch_function__(self, func, types, args=(), kwargs=None):
+        return super().__torch_function__(func, types, args, kwargs) if func is not torch.sin else args[0] ** 2
+
+
+@program(breaks=1)
+def test_other_modes_do_not_enter_a_mapped_function():
+    def fn(x):
+        with Squares():
+            return torch.vmap(lambda row: torch.sin(row) + row)(x) * 2
+
+    return fn, [(torch.randn(3, 4),) for _ in range(3)]

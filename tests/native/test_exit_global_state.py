@@ -9,6 +9,7 @@ from burnish import events
 from burnish.compiler.adapters.adapter_order import ADAPTERS
 from burnish.settings import patch
 
+from .compare_sizes import same, watching
 from .compare_training import alike
 
 
@@ -199,3 +200,27 @@ def test_adapters_around_a_graph_are_shown_in_their_order():
     assert sorted(seen[0].data["adapters"], key=names.index) == seen[0].data["adapters"]
     assert seen[0].data["text"] == "a graph of 4 nodes: autocast_off, exit_state, contest"
     assert all(adapter.why and adapter.why_here for adapter in ADAPTERS)
+
+
+def test_a_graph_for_all_sizes_leaves_the_gradient_mode_of_a_block():
+    weight = torch.randn(6, 6, requires_grad=True)
+
+    def sample(x, steps):
+        seen = []
+        with torch.no_grad():
+            for _ in range(steps):
+                y = x @ weight
+                if y.sum() > 1e9:
+                    break
+                x = torch.cat([x, y[:1] / 10])
+                seen.append((x.requires_grad, torch.is_grad_enabled()))
+        return x @ weight, seen, torch.is_grad_enabled()
+
+    burnish.reset()
+    with watching() as sizes, burnish.settings.patch(never_slower=False):
+        compiled = burnish.compile(sample, dynamic=True)
+        for rows, steps in ((4, 3), (5, 3), (6, 4), (40, 2), (7, 9)):
+            x, before = torch.randn(rows, 6), switches()
+            same(compiled(x, steps), sample(x, steps))
+            assert switches() == before
+    assert sizes.is_open and not sizes.why_apiece, sizes.words

@@ -1,5 +1,7 @@
 """Live scalars: one compilation serves all values of a Python number, with Python's arithmetic."""
 
+import math
+
 import pytest
 import torch
 from torch.nn import functional as F
@@ -162,3 +164,22 @@ def test_a_number_that_is_returned_twice():
         x = torch.randn(5)
         found, wanted = compiled(x), fn(x)
         assert found[1:] == wanted[1:] and torch.equal(found[0], wanted[0])
+
+
+def test_a_function_that_has_no_result_for_some_numbers_is_compiled():
+    """As the mixing of images takes the root of what a random share leaves."""
+
+    def fn(x):
+        share = x.mean().item()
+        return x * math.sqrt(1 - share) + math.log(2 - share) / (share - 0.75)
+
+    with recorded("lower.refused", datum="text") as refused, burnish.settings.patch(never_slower=False):
+        compiled = burnish.compile(fn)
+        for share in (0.25, 0.5, -3.0, 0.125):
+            x = torch.full((4,), share)
+            torch.testing.assert_close(compiled(x), fn(x))
+        assert refused == [] and burnish.was_compiled(compiled)
+        for share, kind in ((1.5, ValueError), (0.75, ZeroDivisionError)):
+            with pytest.raises(kind):
+                compiled(torch.full((4,), share))
+        torch.testing.assert_close(compiled(x), fn(x))

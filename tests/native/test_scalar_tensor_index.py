@@ -6,6 +6,7 @@ import torch
 import burnish
 
 from ..recorded_events import recorded
+from .compare_sizes import called_with
 
 TABLE = torch.randn(10, 4, 5)
 X = torch.randn(4, 5)
@@ -165,3 +166,19 @@ def test_a_returned_view_shows_later_writes_to_the_tensor():
         part, _ = compiled(table, torch.tensor(place))
         table.add_(1)
         assert torch.equal(part, table[place])
+
+
+@pytest.mark.parametrize("dtype", [torch.int64, torch.int32])
+def test_places_that_tensors_hold_leave_sizes_symbolic(dtype):
+    """As suppression of boxes takes the best one of those that are left."""
+
+    def fn(boxes, order):
+        best = order[0].to(dtype)
+        low, high = torch.maximum(boxes[best, :2], boxes[order, :2]), torch.minimum(boxes[best, 2:], boxes[order, 2:])
+        rest = boxes.clone()
+        rest[best.long(), 1:3] = 0
+        return (high - low).clamp(min=0).prod(1) * boxes[order, best.long() % 4], rest
+
+    calls = [(torch.rand(n, 4), torch.randperm(n)[:k]) for n, k in ((12, 12), (12, 11), (12, 7), (15, 9), (20, 5))]
+    seen = called_with(fn, calls)
+    assert not seen.why_closed and not seen.why_apiece, seen.words

@@ -118,12 +118,15 @@ class Shapes:
         return type(arg), repr(arg) if type(arg) is float else arg
 
     def called(self, target: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
+        from ..lower.trace.call_rewrites.scalar_tensor_index import at_first_places, has_scalar_index
         from ..lower.trace.torch_modes import plain_tensors, tracing
         from ..lower.trace.traceability import why_not_called
 
         why = None if isinstance(target, str) else why_not_called(target)
         if why is not None:
             raise Untraceable(why)  # user code must not run a second time
+        if has_scalar_index(target, args):
+            args = at_first_places(args)
         if target is torch.autograd.grad:
             target = like_inputs
         if type(target) is types.FunctionType and vars(F).get(target.__name__) is target:

@@ -30,7 +30,7 @@ from . import CompiledFn
 from .adapters.adapter_order import Surroundings, adapted
 from .adapters.autocast_off import autocast_is_on
 from .adapters.eager_with_compiled_rng import draws_as_eager, run_eagerly_with_compiled_rng
-from .adapters.exit_global_state import switches_left
+from .adapters.exit_global_state import REPEATABLE, switches_left
 from .adapters.specialize_numbers import LIMIT, compile_per_number, has_numbers, live_scalars_beside_sizes, own_copy
 from .adapters.write_back_inputs import inputs_to_write_back, writing_back
 from .check_symbolic_sizes import Check
@@ -147,8 +147,8 @@ def why_not_symbolic(gm: GraphModule, example_inputs: list[Any], symbolic_inputs
         return "somebody watches what autograd saves"
     if autocast_is_on():
         return "autocast is on"
-    if switches_left(gm):
-        return "it leaves torch's switches other than it found them"
+    if any(function not in REPEATABLE for function, _ in switches_left(gm)):
+        return "it leaves autocast other than it found it"
     return None
 
 

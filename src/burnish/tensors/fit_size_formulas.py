@@ -45,6 +45,9 @@ DISTANCES for them."""
 FACTORS = (1, 2, 3, 4)
 """Factors of the sizes from `Space.coprime_points`. They, too, give every remainder by 2, 3 and 4."""
 
+LEAST = 2
+"""Smaller sizes have other meanings."""
+
 POINTS = 4
 FURTHER_POINTS = 2
 FARTHER = 11
@@ -135,22 +138,13 @@ class Space:
     def around(
         cls, sizes: Mapping[str, int], most: Mapping[str, int] | None = None, units: Mapping[str, int] | None = None
     ) -> Space:
-        """Examples near given sizes, or below them where `most` is the upper bound. No two symbols change by the same
-        distances. Sizes with a unit are multiples of it."""
-        columns = []
-        distances, steps = steps_of(len(sizes))
-        for (name, size), taken in zip(sizes.items(), steps, strict=True):
-            unit = (units or {}).get(name, 1)
-            farthest = max(distances) * unit
-            is_near_the_end = size + farthest > (most or {}).get(name, math.inf)
-            sign = -unit if is_near_the_end and size > 2 * farthest else unit
-            columns.append([size + sign * distances[step % len(distances)] for step in taken])
-        points = list(zip(*columns, strict=True))
-        return cls.of_points(sizes, points, units)
+        """Examples near given sizes, up to `most`."""
+        return cls.within({name: (size, LEAST, (most or {}).get(name)) for name, size in sizes.items()}, units)
 
     @classmethod
     def within(cls, sizes: Mapping[str, tuple[int, int, int | None]], units: Mapping[str, int] | None = None) -> Space:
-        """Examples near given sizes, and between their least and most. Sizes with a unit are multiples of it."""
+        """Examples near given sizes, and between their least and most. No two symbols change by the same distances.
+        Sizes with a unit are multiples of it."""
         columns: list[list[int]] = []
         distances, steps = steps_of(len(sizes))
         for (name, (size, least, most)), taken in zip(sizes.items(), steps, strict=True):
@@ -159,14 +153,9 @@ class Space:
             near = [x for x in dict.fromkeys(tried) if least <= x and (most is None or x <= most)] or [size]
             near = near[: len(distances)]
             columns.append(unrelated_column([size, *(near[step % len(near)] for step in taken[1:])], near, columns))
-        return cls.of_points(sizes, list(zip(*columns, strict=True)), units)
-
-    @classmethod
-    def of_points(cls, names: Iterable[str], points: list[Point], units: Mapping[str, int] | None) -> Space:
-        names = tuple(names)
-        counted = tuple([(units or {}).get(name, 1) for name in names])
-        some, further = parted(points)
-        return cls(names, some, units=counted, further=further)
+        counted = tuple([(units or {}).get(name, 1) for name in sizes])
+        some, further = parted(list(zip(*columns, strict=True)))
+        return cls(tuple(sizes), some, units=counted, further=further)
 
     def fewest_points(self) -> Space:
         """For one symbol, the two nearest points and the farthest. This is enough for all formulas except sums of three
@@ -206,13 +195,15 @@ class Space:
         return space
 
     def quotient_of(self, values: tuple[int, ...]) -> Quotient | None:
-        """Of the last symbol that it is one of: a size is halved several times, step by step."""
+        """Of the last symbol that it is one of: a size is halved several times, step by step. The number nearest to 0
+        is added, of those that fit."""
         symbols = list(zip(*(with_quotients(point, self.quotients) for point in self.points), strict=True))
         for divisor in DIVISORS:
             for number, symbol in reversed(list(enumerate(symbols))):
                 least = [value * divisor - size for value, size in zip(values, symbol, strict=True)]
-                if max(least) < min(least) + divisor:
-                    return number, max(least), divisor
+                lowest, highest = max(least), min(least) + divisor - 1
+                if lowest <= highest:
+                    return number, min(max(lowest, 0), highest), divisor
         return None
 
     def fit(self, values: Sequence[int]) -> int | Formula:
@@ -235,7 +226,7 @@ class Space:
         return (
             self.of_one(values, False)
             or self.of_two(values)
-            or (self.of_two_and_more(values) if is_single else None)
+            or (self.of_two_and_more(values) if is_single else self.of_two_symbols_and_more(values))
             or (self.of_one(values, True) if self.quotients else None)
             or self.of_long_product(values)
         )
@@ -287,6 +278,8 @@ class Space:
         """A quadratic polynomial of one size. The second divided difference gives the factor of the square."""
         (a,), (b,), (c,) = self.points[:3]
         base = (a - b) * (a - c) * (b - c)
+        if not base:  # few sizes are possible
+            return None
         square, rest = divmod(values[0] * (b - c) - values[1] * (a - c) + values[2] * (a - b), base)
         if rest:
             return None
@@ -295,6 +288,15 @@ class Space:
         added -= linear * a
         found = self.formula((square, (2,)), (linear, (1,)), (added, (0,)))
         return found if not rest and all(found.at(p) == v for p, v in zip(self.points, values, strict=True)) else None
+
+    def of_two_symbols_and_more(self, values: tuple[int, ...]) -> Formula | None:
+        """The sum or difference of two symbols, plus a number: how much of a row is behind a position."""
+        for (first, a), (second, b) in itertools.permutations(self.monomials(False, (1,)), 2):
+            for sign in (1, -1):
+                rest = {v - p - sign * q for p, q, v in zip(a, b, values, strict=True)}
+                if len(rest) == 1:
+                    return self.formula((1, first), (sign, second), (rest.pop(), ()))
+        return None
 
     def formula(self, *terms: tuple[int, Point]) -> Formula:
         names = [*self.names]

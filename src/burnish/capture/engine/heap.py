@@ -169,7 +169,7 @@ class Heap:
         kind = type(value)
         if is_slot and kind in live_scalars.KINDS:
             self.guard("type", source, kind)
-            return live_scalars.make(value, live_scalars.Expression(None, (source,)), self.tracer)
+            return live_scalars.of_slot(value, source, self.tracer)
         if kind not in numpy_tables.NUMBERS:
             self.add("equal", source, value)
             if kind not in ATOMS and (first := self.by_value.setdefault(id(value), (value, source))[1]) is not source:

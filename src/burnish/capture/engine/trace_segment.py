@@ -7,7 +7,7 @@ import dataclasses
 import inspect
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -40,6 +40,7 @@ from ..segments.shown_iterators import find_shown
 from ..symbolic_sizes.dynamic_dimensions import (
     MOST_TRIES,
     MOST_TRIES_OF_PROGRAM,
+    NUMBER,
     SymbolicSizeRequest,
     SymbolicSizes,
     SymbolPlace,
@@ -120,15 +121,17 @@ def trace_on(
     marks_of_dynamo.adopt_substitutes()
     tracer.unwanted = marks_of_dynamo.unwanted()
     started = time.perf_counter()
+    numbers: dict[tuple, tuple[Any, Any]] = {}
     for segment in continuation.segments:
-        program.changing |= changed_numbers(segment.guards, slots)
+        numbers |= changed_numbers(segment.guards, slots)
+    program.changing |= numbers
     if program.first_call is not None and continuation is program.entry:
         program.changing |= program.first_call.changed_numbers(Arguments(slots))
     tracer.changing, tracer.go_on = frozenset(program.changing), machine_after_break
     tracer.earlier_segments = len(continuation.segments)
     tracer.capabilities = dataclasses.replace(program.capabilities)
     tracer.subclasses.native.update(program.capabilities.native_rules)
-    tracer.symbolic_sizes = choose_symbolic_sizes(program, tracer, continuation, slots)
+    tracer.symbolic_sizes = choose_symbolic_sizes(program, tracer, continuation, slots, numbers)
     tracer.ends_before = continuation.ends_before
     try:
         with deep_recursion():
@@ -232,9 +235,10 @@ def is_of_stack(tracer: Tracer, error: BaseException | None) -> bool:
 
 
 def choose_symbolic_sizes(
-    program: Program, tracer: Tracer, continuation: Continuation, slots: list
+    program: Program, tracer: Tracer, continuation: Continuation, slots: list, numbers: Mapping[tuple, tuple[Any, Any]]
 ) -> SymbolicSizes | None:
-    """The sizes that are symbolic in the trace: those that changed between two calls, or all."""
+    """The sizes that are symbolic in the trace: those that changed between two calls, or all. ``numbers``: those that
+    differ from what the segments of the continuation expect, by their paths."""
     dynamic = program.options.dynamic
     said = requests_for(program.options.sizes, program.function, program.subject)
     tracer.size_requests = said or None
@@ -254,6 +258,7 @@ def choose_symbolic_sizes(
     if dynamic is not False and torch_config.dynamo("automatic_dynamic_shapes", True):
         for segment in continuation.segments:
             known.update(changed_sizes(segment.guards, read))
+        known.update({SymbolPlace(path, NUMBER): both for path, both in numbers.items() if type(both[1]) is int})
         if program.first_call is not None and continuation is program.entry:
             changes = program.first_call.changed_sizes(Arguments(slots))
             known.update({SymbolPlace(*place): sizes for place, sizes in changes.items()})
@@ -263,12 +268,11 @@ def choose_symbolic_sizes(
     is_asked = dynamic or said or any(type(x) in TENSOR_TYPES and size_marks(x).open for x in values_in(slots))
     if not (known or moved or is_asked):
         return None
+    is_of_numbers = not is_asked and all(place.dim == NUMBER for place in known)
     tries = program.specialized_sizes.get(id(continuation), {})
     most = MOST_TRIES if program.tried_again < MOST_TRIES_OF_PROGRAM else 1
     specialized = frozenset(place for place, times in tries.items() if times >= most)
-    return SymbolicSizes(
-        tracer, SymbolicSizeRequest(known, bool(dynamic), specialized, moved, said, not (known or is_asked))
-    )
+    return SymbolicSizes(tracer, SymbolicSizeRequest(known, bool(dynamic), specialized, moved, said, is_of_numbers))
 
 
 def is_traced_otherwise(program: Program, tracer: Tracer, continuation: Continuation) -> bool:

@@ -349,7 +349,7 @@ class Tracer(Machine):
         if expression.operation is None:
             self.heap.guard("equal", expression.operands[0], value)
         else:
-            is_it = (functions_called_by_guards.same_value, (expression, value))
+            is_it = (live_scalars.same_value, (expression, value))
             if type(value) is float and value != value:
                 is_it = (functions_called_by_guards.is_nan, (expression,))
             self.heap.guard("outcome", None, (live_scalars.Expression(*is_it), True))

@@ -14,7 +14,7 @@ from collections.abc import Iterable
 from types import FunctionType
 from typing import Any
 
-from ..numbers import numpy_tables
+from ..numbers import live_scalars, numpy_tables
 from .guards import MISSING_ERRORS, READERS, Guard, read
 from .object_sources import Source
 
@@ -35,18 +35,14 @@ def changed_numbers(guards: list[Guard], slots: list) -> dict[tuple, tuple[Any, 
     values: dict[int, Any] = {}
     types = guarded_types(guards)
     for kind, source, expected in guards:
-        if (
-            kind == "equal"
-            and source is not None
-            and (type(expected) in NUMBERS or type(expected) in numpy_tables.NUMBERS)
-        ):
+        for number, before in guarded_numbers(kind, source, expected):
             try:
-                now = value_at(source, slots, values, types)
+                now = value_at(number, slots, values, types)
             except MISSING_ERRORS:
                 continue
-            if type(now) is type(expected) and now != expected:
-                found[source.path()] = expected, now
-        elif kind == "is" and type(expected) is FunctionType and "<locals>" in expected.__qualname__:
+            if type(now) is type(before) and now != before:
+                found[number.path()] = before, now
+        if kind == "is" and type(expected) is FunctionType and "<locals>" in expected.__qualname__:
             assert source is not None
             try:
                 other = value_at(source, slots, values, types)
@@ -55,6 +51,16 @@ def changed_numbers(guards: list[Guard], slots: list) -> dict[tuple, tuple[Any, 
             if other is not expected and type(other) is FunctionType and other.__code__ is expected.__code__:
                 found[source.path()] = None, None
     return found
+
+
+def guarded_numbers(kind: str, source: Source | None, expected: Any) -> list[tuple[Source, Any]]:
+    """The numbers that a guard holds to one value, or that it holds a result of: with the values in the trace."""
+    if kind == "equal" and source is not None:
+        is_number = type(expected) in NUMBERS or type(expected) in numpy_tables.NUMBERS
+        return [(source, expected)] if is_number else []
+    if kind != "outcome" or expected[0].operation is not live_scalars.same_value:
+        return []
+    return [leaf.operands for leaf in live_scalars.leaves_of(expected[0]) if len(leaf.operands) == 2]
 
 
 def guarded_types(guards: list[Guard]) -> dict[int, type]:

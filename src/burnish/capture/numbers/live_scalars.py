@@ -21,7 +21,8 @@ from ..guards.object_sources import Source
 
 
 class Expression:
-    """A small formula over sources that recomputes a live value on the next run."""
+    """A small formula over sources that recomputes a live value on the next run. Without an operation, it is what a
+    source holds; of a slot, the operands are the source and the value in the trace."""
 
     __slots__ = ("depth", "operands", "operation")
     in_graph = False  # whether it is a graph number, unknown until the graph has run
@@ -129,6 +130,14 @@ def make(value: Any, expression: Expression, tracer: Any) -> Any:
     return made
 
 
+def of_slot(value: Any, source: Source, tracer: Any) -> Any:
+    """The live value of a local variable that a break leaves behind."""
+    number = make(value, Expression(None, (source, value)), tracer)
+    if type(number) is LiveInt and tracer.symbolic_sizes is not None:
+        tracer.symbolic_sizes.offer_slot(number, source)
+    return number
+
+
 def _operand(value: Any) -> Any:
     return value.expression if issubclass(type(value), Live) else value
 
@@ -213,6 +222,19 @@ IN_PLACE = {
 
 def is_type(value: Any, kind: type) -> bool:
     return type(value) is kind
+
+
+def same_value(value: Any, expected: Any) -> bool:
+    return type(value) is type(expected) and repr(value) == repr(expected)
+
+
+def leaves_of(expression: Any) -> list[Expression]:
+    """The numbers from outside that a formula is made of; none if it is made of a tensor's data."""
+    if not isinstance(expression, Expression) or expression.in_graph:
+        return []
+    if expression.operation is None:
+        return [expression]
+    return [leaf for operand in expression.operands for leaf in leaves_of(operand)]
 
 
 NUMBERS = (int, float, complex)

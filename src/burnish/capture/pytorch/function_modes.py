@@ -91,8 +91,28 @@ def check(m: Any, function: FunctionType) -> None:
         and function.__name__ in IN_TORCH
         or module.startswith(PACKAGES)
         and module != "torch._functorch.functional_call"
+        and not (function.__code__.co_qualname.startswith("vmap") and are_of_masks(m))
     ):
         refuse(m, function.__qualname__)
+
+
+OF_MASKS = "torch._dynamo._trace_wrapped_higher_order_op", "TransformGetItemToIndex"
+"""The class of a mode without state, for the functions of masks, which `vmap` calls with places in a row."""
+
+
+def are_of_masks(m: Any) -> bool:
+    """Whether the program has entered modes with which a node can call `vmap`."""
+    return all((type(mode).__module__, type(mode).__qualname__) == OF_MASKS for mode in m.modes)
+
+
+@contextmanager
+def set_aside(m: Any) -> Iterator[list[type]]:
+    """For a node that enters modes of these classes itself."""
+    entered, m.modes[:] = [*m.modes], []
+    try:
+        yield list(map(type, entered))
+    finally:
+        m.modes[:] = entered
 
 
 def refuse(m: Any, what: str) -> None:

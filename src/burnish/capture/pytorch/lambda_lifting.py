@@ -10,6 +10,7 @@ again when the function of the traced run, and the objects it held, are gone.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 from collections.abc import Callable
 from types import CellType, FunctionType, MethodType
@@ -24,6 +25,7 @@ from ..guards.value_or_identity import GUARDED_KINDS
 from ..interpreter.frames import UNBOUND, cell_value
 from ..interpreter.program_or_tracer_errors import fail
 from ..numbers.live_scalars import Live
+from . import function_modes
 from .cond import Branch
 from .custom_functions.autograd_function_side_effects import written_by
 from .higher_order import function_transforms, interpreted_vmap
@@ -171,6 +173,8 @@ class LiftedCall(OpaqueCall):
     def __init__(self, function: Any, name: str, held: dict[int, Any], count: int):
         super().__init__(call_made, name)
         self.made_from, self.held, self.count = function, held, count
+        self.modes: list[type] = []
+        """The classes of the torch function modes that the call is made under."""
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         given, rest = args[: self.count], list(args[self.count :])
@@ -180,7 +184,10 @@ class LiftedCall(OpaqueCall):
             function = made_of(self.made_from, given)
         except Exception as error:  # the caller takes errors for the program's
             fail("tracing", error)
-        return self.checked(call_made(function, *rest, **kwargs))
+        with contextlib.ExitStack() as stack:
+            for mode in self.modes:
+                stack.enter_context(mode())
+            return self.checked(call_made(function, *rest, **kwargs))
 
 
 def call_made(function: Callable, *args: Any, **kwargs: Any) -> Any:
@@ -227,5 +234,6 @@ def call_transform(m: Any, function: FunctionType, args: tuple, kwargs: dict) ->
             return function_transforms.call(m, function, args, kwargs)
         why = str(error)
     else:
-        return call_in_graph(m, call, (*given, *rest), kwargs)
+        with function_modes.set_aside(m) as call.modes:
+            return call_in_graph(m, call, (*given, *rest), kwargs)
     return m.stop(breaks.OPAQUE_FUNCTION, f"torch.func's {name}: {why}")

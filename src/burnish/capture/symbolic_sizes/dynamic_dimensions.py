@@ -47,13 +47,10 @@ from .example_inputs import (
     unsettled,
 )
 from .meta_shape_replay import NotRepeatable, ShapeReplay
-from .size_symbols import FAR, LEAST, LeafSize, SymbolPlace, Symbols, size_query
+from .size_symbols import FAR, LEAST, NUMBER, LeafSize, SymbolPlace, Symbols, size_query
 
 if TYPE_CHECKING:
     from .verified_size_ranges import SizeBox
-
-NUMBER = -1
-"""In place of a dimension: the symbol is a number by itself."""
 
 OTHER = 1
 """The index of a point with sizes other than those that were seen."""
@@ -75,7 +72,8 @@ class SymbolicSizeRequest:
     """Which dimensions to make symbolic."""
 
     changed: Mapping[SymbolPlace, tuple[int, int]]
-    """Dimensions that had another size before, with both sizes (`growing_state.NOTHING` if only expected)."""
+    """Dimensions that had another size before, with both sizes (`growing_state.NOTHING` if only expected). Also numbers
+    at the continuation that had another value."""
     all: bool = False
     """Every dimension of every tensor that is neither parameter nor buffer."""
     specialized: frozenset[SymbolPlace] = frozenset()
@@ -193,6 +191,14 @@ class SymbolicSizes:
         place = SymbolPlace(source.path(), NUMBER)
         self.symbols.offered[id(number.expression)] = number.expression, number.plain(), place
 
+    def offer_slot(self, number: live_scalars.LiveInt, source: Source) -> None:
+        """The same for a local variable behind a break, which is live in any case: a loop's counter, for one."""
+        if self.request.all or SymbolPlace(source.path(), NUMBER) in self.request.changed:
+            self.offer(number, source)
+
+    def move_of(self, place: SymbolPlace) -> tuple[int, int] | None:
+        return self.request.changed.get(place, self.request.moved.get(place.path))
+
     def takes(self, value: Any, name: str = "", is_sized: bool = False) -> bool:
         """Whether a call of this name, or one that `is_sized`, may take a live scalar unchanged as a size, an index, or
         a limit of a slice."""
@@ -204,7 +210,7 @@ class SymbolicSizes:
             return is_sized or symbols.isdisjoint(self.symbols.numbers)
         if not is_sized or self.tracer.region is not None:
             return False
-        leaves = leaves_of(value.expression)
+        leaves = live_scalars.leaves_of(value.expression)
         if not leaves or not all(
             id(leaf) in self.symbols.offered or id(leaf) in self.symbols.of_leaf for leaf in leaves
         ):
@@ -217,7 +223,7 @@ class SymbolicSizes:
                 if hint < LEAST or place in self.request.specialized:
                     self.symbols.open_constant(expression, hint)
                     continue
-                self.symbols.opened(expression, place, hint, self.request.moved.get(place.path))
+                self.symbols.opened(expression, place, hint, self.move_of(place))
                 self.symbols.numbers.add(self.symbols.of_leaf[id(leaf)].symbol)
         return self.symbols.takes(value) and self.symbols.varies(value.expression)
 
@@ -233,7 +239,7 @@ class SymbolicSizes:
                 move = move and (size.of(move[0]), size.of(move[1]))
             else:
                 _, hint, place = symbols.offered[id(leaf)]
-                move = self.request.moved.get(place.path)
+                move = self.move_of(place)
             if move is None or move[1] != hint:
                 return True
             before.append(move[0])
@@ -282,7 +288,12 @@ class SymbolicSizes:
         shapes = self.replay.shapes(handle)
         if shapes[0] != seen or len({len(shape) for shape in shapes}) > 1:
             raise NoFormula(f"a tensor of shape {list(seen)} is thought to be {list(shapes[0])}")
-        sizes = tuple(map(self.symbols.size, zip(*shapes, strict=True)))
+        columns = list(zip(*shapes, strict=True))
+        try:
+            sizes = tuple(map(self.symbols.size, columns))
+        except NoFormula:  # perhaps a product of quotients: those are sizes of what it is computed from
+            self.symbols.divided(self.replay.sizes())
+            sizes = tuple(map(self.symbols.size, columns))
         if len(shapes) > 1:
             for dim, size in enumerate(sizes):
                 known = size.expression if isinstance(size, live_scalars.LiveInt) else size
@@ -397,8 +408,8 @@ class SymbolicSizes:
             at += 1
 
     def check_part(self, part: Any, size: Any) -> None:
-        if type(part) is live_scalars.LiveInt and self.takes(part, "__getitem__") and part < size and type(size) is int:
-            self.symbols.note_end(part, size - 1)
+        if type(part) is live_scalars.LiveInt and self.takes(part, "__getitem__") and part < size:
+            self.symbols.note_end(part, size, 1)
         if type(part) is not slice or any(map(graph_numbers.is_graph_number, (part.start, part.stop, part.step, size))):
             return
         if (
@@ -416,7 +427,7 @@ class SymbolicSizes:
             if bound < 0:
                 bound = bound + size
                 bound < 0  # noqa: B015  # asking is what guards
-            if bound <= size and type(size) is int:
+            if bound <= size:
                 self.symbols.note_end(bound, size)
         if (
             part.start is not None
@@ -434,15 +445,6 @@ def count_tries(tries: Counter[SymbolPlace], symbols: Symbols) -> bool:
             again |= place in tries
             tries[place] += MOST_TRIES if number in symbols.unfitted else 1
     return again
-
-
-def leaves_of(expression: Any) -> list[live_scalars.Expression]:
-    """The numbers from outside that a formula is made of; none if it is made of a tensor's data."""
-    if not isinstance(expression, live_scalars.Expression) or expression.in_graph:
-        return []
-    if expression.operation is None:
-        return [expression]
-    return [leaf for operand in expression.operands for leaf in leaves_of(operand)]
 
 
 def succeeds(function: Callable, *args: Any) -> bool:

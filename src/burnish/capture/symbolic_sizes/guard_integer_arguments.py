@@ -176,9 +176,10 @@ def flat(values: Any) -> list[Any]:
 
 def check_index(sizes: Any, size: Any, index: Any) -> None:
     if index < 0:
-        index + size >= 0  # noqa: B015  # asking is what guards
+        if index + size >= 0:
+            sizes.symbols.note_end(-index, size)
     elif index < size:
-        note_end(sizes, index, size, 1)
+        sizes.symbols.note_end(index, size, 1)
 
 
 def check_range(sizes: Any, size: Any, start: Any, length: Any) -> None:
@@ -187,7 +188,7 @@ def check_range(sizes: Any, size: Any, start: Any, length: Any) -> None:
         start < 0  # noqa: B015
     length < 0  # noqa: B015
     if start + length <= size:
-        note_end(sizes, start + length, size)
+        sizes.symbols.note_end(start + length, size)
 
 
 def check_count(sizes: Any, size: Any, k: Any) -> None:
@@ -195,7 +196,7 @@ def check_count(sizes: Any, size: Any, k: Any) -> None:
     k < 1  # noqa: B015
     k < 0  # noqa: B015
     if k <= size:
-        note_end(sizes, k, size)
+        sizes.symbols.note_end(k, size)
 
 
 def check_parts(sizes: Any, size: Any, split_size: Any) -> None:
@@ -220,11 +221,6 @@ def check_chunks(size: Any, name: str, given: Sequence[Any], keywords: Mapping[s
 
 def check_slice(sizes: Any, size: Any, start: Any = None, end: Any = None, step: Any = None) -> None:
     sizes.check_part(slice(start, end, step), size)
-
-
-def note_end(sizes: Any, bound: Any, size: Any, beyond: int = 0) -> None:
-    if type(size) is int and isinstance(bound, live_scalars.LiveInt):
-        sizes.symbols.note_end(bound, size - beyond)
 
 
 CHECKS: dict[str, Callable[..., None]] = {

@@ -7,7 +7,7 @@ points share tensors and calls are repeated in any order.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import torch
@@ -48,6 +48,15 @@ class ShapeReplay:
         if self.key(handle) in self.independent:
             return [first]
         return [first, *(self.shape_at(handle, k) for k in range(1, len(self.symbols.points())))]
+
+    def sizes(self) -> Iterator[tuple[int, ...]]:
+        """All sizes at the points that have been computed and differ there."""
+        points = range(len(self.symbols.points()))
+        for key in dict.fromkeys(key for key, _ in self.known):
+            values = [self.known.get((key, number)) for number in points]
+            shapes = [tuple(value.shape) for value in values if isinstance(value, torch.Tensor)]
+            if len(shapes) == len(points) and len({len(shape) for shape in shapes}) == 1:
+                yield from zip(*shapes, strict=True)
 
     def shape_at(self, handle: Any, number: int) -> tuple[int, ...]:
         value = self.at(handle, number)

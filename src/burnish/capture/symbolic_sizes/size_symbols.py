@@ -16,11 +16,8 @@ from typing import Any, NamedTuple
 import torch
 
 from ... import events
-from ...tensors.fit_size_formulas import Formula, NoFormula, Point, Space
+from ...tensors.fit_size_formulas import LEAST, Formula, NoFormula, Point, Space
 from ..numbers import live_scalars
-
-LEAST = 2
-"""Smaller sizes are guarded by value."""
 
 UNITS = (2, 4, 8, 16, 32, 64)
 MOST_UNIT = UNITS[-1]
@@ -48,11 +45,20 @@ def size_query(name: str, shape: Sequence[Any], arguments: Sequence[Any]) -> Any
     return None
 
 
+NUMBER = -1
+"""In place of a dimension: the symbol is a number by itself."""
+
+
 class SymbolPlace(NamedTuple):
     """A dimension of an input."""
 
     path: tuple
     dim: int
+
+
+def is_counter(places: Sequence[SymbolPlace], move: tuple[int, int] | None) -> bool:
+    """Whether a symbol is a number that was seen to change. It is probably not the size that it happens to be now."""
+    return move is not None and all(place.dim == NUMBER for place in places)
 
 
 class LeafSize(NamedTuple):
@@ -65,6 +71,15 @@ class LeafSize(NamedTuple):
     def of(self, size: int) -> int:
         """`size`: the symbol's value."""
         return self.factor * size + self.added
+
+
+def multiple_of_symbol(formula: Formula) -> LeafSize | None:
+    """A multiple of a symbol, plus a number; None of any other formula."""
+    (factor, powers), *rest = formula.terms
+    count = len(formula.names) - len(formula.quotients)
+    if factor < 1 or sum(powers) != 1 or any(powers[count:]) or any(map(any, (other for _, other in rest))):
+        return None
+    return LeafSize(powers.index(1), sum(added for added, _ in rest), factor)
 
 
 class Symbols:
@@ -112,7 +127,8 @@ class Symbols:
             if number in self.united:
                 continue
             other = self.moves[number]
-            if size == hint and (move is None or other is None or move == other):
+            is_counted = is_counter([place], move) or is_counter(self.places[number], other)
+            if size == hint and (move == other or None in (move, other) and not is_counted):
                 added = 0
             elif move is not None and other is not None and move[1] - move[0] == other[1] - other[0] != 0:
                 added = size - hint
@@ -209,24 +225,21 @@ class Symbols:
         self.canonical.clear()
         self.compared.clear()
 
-    def note_end(self, bound: Any, end: int) -> None:
-        """A size, or a size plus a constant, is at most this: larger ones are not tried."""
-        known = self.of_leaf.get(id(bound.expression)) if isinstance(bound, live_scalars.LiveInt) else None
-        if known is None:
-            operation, operands = (
-                getattr(bound, "expression", None)
-                and (bound.expression.operation, bound.expression.operands)
-                or (None, ())
-            )
-            if operation is not operator.add or len(operands) != 2 or type(operands[1]) is not int:
+    def note_end(self, bound: Any, end: Any, beyond: int = 0) -> None:
+        """A size, or a size plus a constant, is at most ``end - beyond``: larger ones are not tried. Of a symbolic end
+        the observed value is the smallest that is tried: a counter stays below it."""
+        values = self.values(bound.expression) if isinstance(bound, live_scalars.LiveInt) else None
+        fit = None if values is None else self.fitted(values)
+        size = None if fit is None else multiple_of_symbol(fit)
+        if size is None:
+            return
+        if isinstance(end, live_scalars.Live):
+            if size.symbol not in self.numbers or size.symbol in self.symbols_of(end.expression):
                 return
-            known = self.of_leaf.get(id(operands[0]))
-            if known is None:
-                return
-            known = known._replace(added=known.added + operands[1])
-        most = (end - known.added) // known.factor
-        if most < self.most.get(known.symbol, MOST_SIZE):
-            self.most[known.symbol] = most
+            end = end.plain()
+        most = (end - beyond - size.added) // size.factor
+        if most < self.most.get(size.symbol, MOST_SIZE):
+            self.most[size.symbol] = most
             self.forget()
 
     # ---- numbers
@@ -288,8 +301,7 @@ class Symbols:
         return live_scalars.make(values[0], expression, self.tracer)
 
     def fitted(self, values: tuple[int, ...]) -> Formula | None:
-        space, points = self.surroundings()
-        space.quotients = Space(space.names, points, space.quotients).divided([values]).quotients
+        space = self.divided([values])
         try:
             fit = space.fit(values[: len(space.points)])
         except NoFormula:
@@ -299,6 +311,14 @@ class Symbols:
         ):
             return None
         return fit
+
+    def divided(self, sizes: Iterable[Sequence[int]]) -> Space:
+        """The space, with the quotients among these sizes."""
+        space, points = self.surroundings()
+        quotients = Space(space.names, points, space.quotients).divided(sizes).quotients
+        if quotients != space.quotients:
+            space.quotients, space.known = quotients, {}
+        return space
 
     def expression(self, formula: Formula) -> live_scalars.Expression:
         symbols = list(self.leaves)

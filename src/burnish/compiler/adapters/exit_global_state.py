@@ -27,6 +27,9 @@ SWITCHES = frozenset(
         torch.clear_autocast_cache,
     )
 )
+REPEATABLE = (torch._C._set_grad_enabled, torch._C._set_fwd_grad_enabled)
+"""Switches that may be set twice: where a graph with symbolic sizes is compiled for some of them by themselves, both
+programs set what it leaves."""
 Calls = list[tuple[Callable[..., Any], tuple]]
 
 

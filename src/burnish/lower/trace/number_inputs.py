@@ -17,7 +17,7 @@ import torch
 
 from ...ir.graph import Graph, Value
 from ...ir.untraceable_graph import NumberLost, Untraceable
-from ...ops.elementwise.live_scalar_nodes import NUMBER, name_of
+from ...ops.elementwise.live_scalar_nodes import NUMBER, name_of, result_for_examples
 from ...ops.operator_record import lookup
 from ...tensors.tensor_types import NumberType
 from .trace_tensor import TraceTensor
@@ -94,7 +94,7 @@ class Numbers:
             return None
         operands = tuple(map(self.unwrapped, args))
         examples = [x.type.example if isinstance(x, Value) else x for x in operands]
-        found = target(*examples)
+        found = result_for_examples(target, examples)
         if type(found) not in (float, int):
             raise NumberLost(f"{name} makes something that is no number")
         return self.stand_in(self.graph.add(NUMBER, (name, *operands), {}, NumberType.of(found)))  # type: ignore

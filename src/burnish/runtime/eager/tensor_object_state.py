@@ -17,6 +17,7 @@ from __future__ import annotations
 from typing import Any
 
 import torch
+from torch._library.custom_ops import OPDEFS
 from torch.fx import GraphModule, Node
 
 from ...concurrency.compute_once import once
@@ -97,12 +98,20 @@ def let_leaves_stand_alone(gm: GraphModule) -> None:
 
 
 def let_functions_stand_alone(gm: GraphModule) -> bool:
-    """For a graph that could not be traced: custom autograd functions run as they are. Returns whether it has any that
-    did not."""
-    found = [node for node in gm.graph.nodes if hasattr(node.target, "why_not_traceable") and not stands_alone(node)]
+    """For a graph that could not be traced: custom autograd functions run as they are, and so do operators with a
+    formula in Python, which may look at data. Returns whether it has any that did not."""
+    found = [node for node in gm.graph.nodes if is_differentiated_in_python(node.target) and not stands_alone(node)]
     for node in found:
         node.meta[ALONE] = True
     return bool(found)
+
+
+def is_differentiated_in_python(target: Any) -> bool:
+    if not isinstance(target, OPERATORS):
+        return hasattr(target, "why_not_traceable")
+    family = target if isinstance(target, torch._ops.OpOverloadPacket) else target._overloadpacket
+    definition = OPDEFS.get(family._qualified_op_name)
+    return definition is not None and definition._backward_fn is not None
 
 
 def why_native(gm: GraphModule) -> list[str]:

@@ -20,9 +20,5 @@ def is_nan(value: float) -> bool:
     return value != value
 
 
-def same_value(value: Any, expected: Any) -> bool:
-    return type(value) is type(expected) and repr(value) == repr(expected)
-
-
 def is_unbound(cell: Any) -> bool:
     return fr.cell_value(cell) is UNBOUND

@@ -13,7 +13,9 @@ between compiled parts.
 
 from __future__ import annotations
 
+import inspect
 import weakref
+from types import MethodType
 from typing import Any
 
 import torch
@@ -49,7 +51,7 @@ def apply(m: Any, cls: type, args: tuple, kwargs: dict) -> Any:
     if held:
         call.function = with_held(cls, held)
         args = tuple(value for k, value in enumerate(args) if k not in held)
-        for value in held.values():
+        for value in map(owner_of, held.values()):
             m.heap.guard("is", m.heap.origin_of(value).source, value)
     if why is None:
         m.heap.guard("outcome", None, (Expression(names.are_as_they_were, ()), True))
@@ -77,11 +79,21 @@ def has_symbols(m: Any) -> bool:
 
 
 def is_outside_object(m: Any, value: Any) -> bool:
-    """Whether an argument is a module, or another object from outside that a graph cannot contain. The function gets
-    that very object in each run."""
+    """Whether an argument is a module, or another object from outside that a graph cannot contain, or a method of one.
+    The function gets that very object in each run."""
+    value = owner_of(value)
     if isinstance(value, (torch.Tensor, Live, type, *CONTAINERS)) or m.is_constant(value):
         return False
     return m.heap.origin_of(value) is not None and (isinstance(value, torch.nn.Module) or hasattr(value, "__dict__"))
+
+
+def owner_of(value: Any) -> Any:
+    """The object that a method of its class is bound to: each read makes another method. Other values unchanged."""
+    if type(value) is not MethodType:
+        return value
+    function = value.__func__
+    is_of_class = inspect.getattr_static(type(value.__self__), getattr(function, "__name__", ""), None) is function
+    return value.__self__ if is_of_class else value
 
 
 CONTAINERS = (list, tuple, dict, set, frozenset)

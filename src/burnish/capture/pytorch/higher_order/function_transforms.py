@@ -33,7 +33,7 @@ from ...numbers.live_scalars import Expression, Live
 from ...python.operators import guard_before_native_read
 from ...python.trace_rollback import CallStart, Region
 from ...segments.effects import Effect
-from .. import number_arguments, torch_call_roles
+from .. import function_modes, number_arguments, torch_call_roles
 from ..cond import Branch, facts_of
 from ..custom_functions.autograd_function_traceability import ClassReader, Names, NotTraceable
 from ..graph_regions.graph_region import drawing_from
@@ -54,6 +54,7 @@ def is_transformed(function: FunctionType) -> bool:
 def call(m: Any, function: FunctionType, args: tuple, kwargs: dict) -> Any:
     """Call a transform (one of `DIRECT`), or a transformed function."""
     name = function.__code__.co_name if not is_transformed(function) else function.__qualname__.partition(".")[0]
+    function_modes.refuse(m, f"torch.func's {name}")
     if isinstance(m.region, Transform):
         if m.region.lowered.repeats_calls:  # a dual level
             m.region.refuse(f"torch.func's {name} inside a dual level")
@@ -63,7 +64,7 @@ def call(m: Any, function: FunctionType, args: tuple, kwargs: dict) -> Any:
     if m.symbolic_sizes is not None:
         m.symbolic_sizes.symbols.settle_all("a function transform")
     region = m.region = Transform(m, name, list(tensors_in((args, kwargs))))
-    region.keeps_numbers = region.outer is None and not m.modes
+    region.keeps_numbers = region.outer is None
     try:
         return region.run(function, args, kwargs)
     except Stop:

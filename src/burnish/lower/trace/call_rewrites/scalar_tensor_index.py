@@ -43,6 +43,12 @@ def index_of(args: tuple) -> tuple:
     return args[1] if isinstance(args[1], tuple) else (args[1],)
 
 
+def at_first_places(args: tuple) -> tuple:
+    """The arguments with 0 for each tensor without dimensions: the result is of the same shape and strides."""
+    parts = [0 if isinstance(part, torch.Tensor) and not part.dim() else part for part in index_of(args)]
+    return args[0], tuple(parts) if isinstance(args[1], tuple) else parts[0], *args[2:]
+
+
 def apply_plain_parts(x: torch.Tensor, parts: tuple) -> tuple[torch.Tensor, Indices]:
     """The view by the parts of an index that are no tensors, and the tensors at the dimensions of the view."""
     rest = tuple([slice(None) if isinstance(part, torch.Tensor) else part for part in parts])
