@@ -178,6 +178,8 @@ class CapturedRegion(Region):
             if handle is not None and handle.call is not None and handle.call < self.start.calls:
                 self.held.setdefault(id(handle), (handle, value))
         for target in written(function, args, kwargs):
+            if torch_call_roles.changes_object(function) and not self.is_made_here(target):
+                self.refuse("a change of a tensor")
             self.will_write_tensor(target)
 
     def will_write_tensor(self, target: torch.Tensor) -> None:
@@ -356,11 +358,15 @@ RUNNING = {"batch_norm": ("running_mean", "running_var"), "instance_norm": ("run
 
 
 def written(function: Any, args: tuple, kwargs: dict) -> Iterator[torch.Tensor]:
-    """The tensors that a torch call writes to."""
+    """The tensors that a torch call writes to, or whose state it changes."""
     name = torch_call_roles.name_of(function)
     if name in RUNNING:
         yield from tensors_in((args[1:3], [kwargs.get(key) for key in RUNNING[name]]))
-    elif torch_call_roles.writes(function, kwargs) or torch_call_roles.writes(name, kwargs):
+    elif (
+        torch_call_roles.writes(function, kwargs)
+        or torch_call_roles.writes(name, kwargs)
+        or torch_call_roles.changes_object(function)
+    ):
         yield from tensors_in((args[:1], kwargs.get("out")))
 
 

@@ -106,11 +106,12 @@ OF_SIZE_OR_DATA = {"new": 2, Tensor: 1}
 
 GETTER = "__get__"
 SETTER = "__set__"
+DELETER = "__delete__"
 
 
 def name_of(func: Any) -> str:
     name = getattr(func, "__name__", None) or str(func)
-    if name in (GETTER, SETTER, "__delete__"):
+    if name in (GETTER, SETTER, DELETER):
         return getattr(getattr(func, "__self__", None), "__name__", name)
     return name
 
@@ -323,6 +324,12 @@ def writes(target: Any, kwargs: dict) -> bool:
     if isinstance(target, OF_LIBRARIES) and writes_by_schema(target):
         return True
     return is_in_place_name(name) or name in ("batch_norm", "instance_norm", "rnn_tanh", "apply")
+
+
+def changes_object(function: Any) -> bool:
+    """Whether a call may change the tensor object that it is given first: its memory, its shape, its hooks, or an
+    attribute."""
+    return getattr(function, "__name__", "") in (SETTER, DELETER) or name_of(function) in STATE
 
 
 def writes_by_schema(operator: Any) -> bool:
