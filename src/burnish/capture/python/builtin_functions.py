@@ -358,7 +358,7 @@ for _module in (
     numpy_dispatch,
     *(tensor_hooks_and_data, warning_filters, constant_queries, emulated_frames, random_objects, cuda_calls),
     *(module_backward_hooks, skippable_optimizer_steps, torch_switches, decompose_associative_scan, loop_operators),
-    *(make_tensors, trace_rollback),
+    *(make_tensors, optimizers, trace_rollback),
 ):
     PYTHON_FUNCTIONS.update(_module.HANDLERS)
 PYTHON_FUNCTIONS.update(print_and_format.PYTHON_FUNCTIONS)
