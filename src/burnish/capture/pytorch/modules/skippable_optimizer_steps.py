@@ -12,7 +12,7 @@ that changes nothing, as that of a schedule which notes that the optimizer has s
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from types import CellType
 from typing import Any, NoReturn
 
@@ -68,7 +68,8 @@ def put_back(found, written):  # type: ignore[no-untyped-def]
     with torch.no_grad():
         is_skipped = found != 0
         for target, before in written:
-            target.copy_(torch.where(is_skipped, before, target))
+            is_old = is_skipped if target.device == is_skipped.device else is_skipped.to(target.device)
+            target.copy_(torch.where(is_old, before, target))
 
 
 class SkippableStep(Region):
@@ -86,6 +87,8 @@ class SkippableStep(Region):
         """The tensors that the step writes to, copies of them that are part of the graph, and their versions."""
         self.versions: dict[int, tuple[torch.Tensor, int]] = {}
         """The older tensors that it uses, and their versions before."""
+        self.memory: set[int] = set()
+        """That of the older tensors."""
 
     # ---- side effects
 
@@ -100,8 +103,9 @@ class SkippableStep(Region):
         for value in tensors_in((args, kwargs)):
             if type(value) not in TENSOR_TYPES or value.layout is not torch.strided:
                 self.refuse("a tensor of another kind")
-            if not self.is_made_here(value):
-                self.versions.setdefault(id(value), (value, version_of(value)))
+            if id(value) not in self.versions and not self.is_made_here(value):
+                self.versions[id(value)] = value, version_of(value)
+                self.memory.add(memory_of(value))
         if torch_call_roles.changes_object(function):
             self.refuse("a change of a tensor's state")
         if torch_call_roles.may_write(function, kwargs):
@@ -110,18 +114,9 @@ class SkippableStep(Region):
 
     def will_write_tensor(self, target: torch.Tensor) -> None:
         """Note the content of a tensor, unless the step has made its memory."""
-        if (
-            id(target) in self.before
-            or self.is_made_here(target)
-            and not self.is_shared(target, self.versions.values())
-        ):
+        if id(target) in self.before or self.is_made_here(target) and memory_of(target) not in self.memory:
             return
-        if (
-            target.device != self.found.device
-            or target.is_inference()
-            or torch.is_grad_enabled()
-            or not self.m.knows(target)
-        ):
+        if target.is_inference() or torch.is_grad_enabled() or not self.m.knows(target):
             self.refuse("a change of such a tensor")
         copy = self.m.recorder.call(torch.clone, (target,), {}, torch.clone, (target,), {})
         self.before[id(target)] = target, copy, target._version
@@ -130,18 +125,15 @@ class SkippableStep(Region):
         handle = self.m.recorder.handle_of(x)
         return handle is not None and isinstance(handle.call, int) and handle.call >= self.start.calls
 
-    def is_shared(self, x: torch.Tensor, others: Iterable[tuple]) -> bool:
-        """Whether a tensor has its memory in common with one of these."""
-        return any(memory_of(x) == memory_of(other) for other, *_ in others)
-
     # ---- the end
 
     def end(self, value: Any) -> None:
         m = self.m
         if value is not None or self.start.has_switched() or self.start.random.has_changed():
             self.refuse("a result, a change of a switch, or random numbers")
+        written = {memory_of(target) for target, _, _ in self.before.values()}
         for old, version in self.versions.values():
-            if version_of(old) != version and not self.is_shared(old, self.before.values()):
+            if version_of(old) != version and memory_of(old) not in written:
                 self.refuse("a change of a tensor")
         for now, before in self.writes.contents():
             if len(now) != len(before) or any(a is not b for a, b in zip(now, before, strict=True)):
@@ -149,11 +141,11 @@ class SkippableStep(Region):
         entries = list(self.entries_written())
         self.writes.undo()
         for origin, key in entries:
-            if m.heap.read_key(origin, key) is not origin.obj.get(key, MISSING):  # which guards it
+            if m.heap.read_key(origin, key) is not dict.get(origin.obj, key, MISSING):  # which guards it
                 self.refuse("a number that changes")
         self.leave()
-        written = m.made([(target, copy) for target, copy, _ in reversed(self.before.values())])
-        run_nested(m, put_back, (self.found, written), {})
+        pairs = m.made([(target, copy) for target, copy, _ in reversed(self.before.values())])
+        run_nested(m, put_back, (self.found, pairs), {})
 
     def entries_written(self) -> Iterator[tuple[Any, Any]]:
         """The entries of dictionaries that were written to, and found as they were."""
