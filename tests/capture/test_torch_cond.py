@@ -384,12 +384,16 @@ def test_numbers_in_branches_may_change(backend):
 
     def fn(x, n):
         doubled = torch.cond(x.sum() > 0, lambda t: t * n + factor[0] / 7, lambda t: t.cos() - n, (x,))
-        return torch.cond(x.sum() > 0, lambda t: t.clamp(-n, n) if n > 1 else t, lambda t: t.sin(), (doubled,))
+        limited = torch.cond(x.sum() > 0, lambda t: t.clamp(-n, n) if n > 1 else t, lambda t: t.sin(), (doubled,))
+        return torch.cond(x.sum() > 0, inner, lambda t: t - n, (limited,))
+
+    def inner(t):
+        return torch.cond(t.max() > 2, lambda u: u / factor[0], lambda u: u + 1, (t,))
 
     with recorded("segment") as graphs:
         compiled = burnish.compile(fn, backend=backend, fullgraph=True)
         for k, n in enumerate([2, 3, 4, 7, 5, 9, 11, 6, 8, 12]):
-            factor[0] = k * k
+            factor[0] = k * k + 1
             x = (torch.randn(5) + (k % 2 - 0.5) * 3).requires_grad_()
             found = []
             for function in (fn, compiled):

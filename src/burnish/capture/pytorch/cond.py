@@ -133,7 +133,8 @@ class Branch(GraphRegion):
         """Whether it is a constant of the graphs. Torch's operator takes integers besides tensors, whose sizes may be
         symbolic; ours takes every number from outside."""
         if not self.m.options.shows_operators:
-            return self.outer is not None or number.expression.in_graph or self.m.options.exports
+            is_inside = self.outer is not None and getattr(self.outer, "settles", lambda number: True)(number)
+            return is_inside or number.expression.in_graph or self.m.options.exports
         return isinstance(number, float) or not fits_in_64_bits(number)
 
     # ---- the end of a branch
