@@ -63,3 +63,22 @@ def test_a_dense_gradient_is_an_error_as_in_eager():
         return train, (model, optimizer)
 
     trained_alike(build, lambda i: (torch.ones(2, 3),), steps=3)
+
+
+def test_an_error_in_one_update_leaves_those_before():
+    def build():
+        first, second = nn.Embedding(4, 3, sparse=True), nn.Embedding(4, 3, sparse=True)
+        optimizer = SparseAdam([first.weight, second.weight], lr=0.1)
+        calls = []
+
+        def train(at):
+            optimizer.zero_grad()
+            (first(at).sum() + second(at).square().sum()).backward()
+            calls.append(1)
+            if len(calls) > 2:
+                optimizer.state[second.weight]["exp_avg"] = torch.zeros(2, 3)
+            optimizer.step()
+
+        return train, (first, second, optimizer)
+
+    trained_alike(build, lambda i: (torch.tensor([1, 3]),), steps=6)

@@ -122,22 +122,29 @@ class SparseUpdate(opaque_nodes.OpaqueCall):
         return False
 
 
-def update_sparsely(parameter: Any, gradient: Any, average: Any, square: Any, step: int, **options: Any) -> None:
-    _functional.sparse_adam([parameter], [gradient], [average], [square], [step], **options)
-
-
 def sparse_adam(m: Any, args: tuple, kwargs: dict) -> Any:
     """``sparse_adam(params, grads, exp_avgs, exp_avg_sqs, state_steps, eps=…)``, which SparseAdam calls."""
     if not m.options.runs_python or m.region is not None or len(args) != 5 or any(type(a) is not list for a in args):
         return MISSING
     if len(set(map(len, args))) > 1 or any(not m.knows(x) for values in args[:4] for x in values):
         return MISSING
-    for values in zip(*args, strict=True):
-        opaque_nodes.call_in_graph(m, SparseUpdate(), values, kwargs, reads=False)
-    return None
+    return m.call(update_each, args, kwargs)
 
 
-HANDLERS = {_functional.sparse_adam: sparse_adam}
+def update_each(parameters, gradients, averages, squares, steps, **options):  # type: ignore[no-untyped-def]
+    """The function that is interpreted for the call: an error in one update leaves those before as they are."""
+    for k in range(len(parameters)):
+        update_sparsely(parameters[k], gradients[k], averages[k], squares[k], steps[k], **options)
+
+
+def update_sparsely(parameter: Any, gradient: Any, average: Any, square: Any, step: int, **options: Any) -> None:
+    _functional.sparse_adam([parameter], [gradient], [average], [square], [step], **options)
+
+
+HANDLERS = {
+    _functional.sparse_adam: sparse_adam,
+    update_sparsely: lambda m, args, kwargs: opaque_nodes.call_in_graph(m, SparseUpdate(), args, kwargs, reads=False),
+}
 
 HEALTH_CHECK = getattr(
     torch.optim.Optimizer,
