@@ -335,6 +335,9 @@ def test_items_of_one_list_before_and_after_a_cond():
 OPEN = {
     "operands": lambda x: torch.cond(x.sum() > 0, lambda t: t.sin(), lambda t: t.cos() * 2, (x,)),
     "outside": lambda x: (y := x * 2, torch.cond(x.sum() > 0, lambda t: t + y, lambda t: t * y, (x,)))[1],
+    "a size in a branch": lambda x: torch.cond(
+        x.sum() > 0, lambda t: t.view(-1).sin().view(t.shape[0], 2), lambda t: t / t.shape[0], (x,)
+    ),
     "uses of the result": lambda x: torch.cond(x.sum() > 0, torch.sin, torch.cos, (x,)).reshape(-1) * x.shape[0],
     "nested": lambda x: torch.cond(
         x.sum() > 0, lambda t: torch.cond(t.max() > 1, torch.sin, torch.cos, (t,)), lambda t: t * 2, (x,)
@@ -343,6 +346,7 @@ OPEN = {
 
 
 @pytest.mark.falls_back("refused", only=".*nested.*")
+@pytest.mark.falls_back("numbers", only=".*a size in a branch.*")  # a branch is compiled for each size that it views by
 @pytest.mark.parametrize("backend", ["eager", "burnish"])
 @pytest.mark.parametrize("kind", OPEN)
 def test_sizes_stay_open(kind, backend):
@@ -361,7 +365,7 @@ def test_sizes_stay_open(kind, backend):
 
 @pytest.mark.parametrize("backend", ["eager", "burnish"])
 def test_sizes_that_only_one_branch_depends_on(backend):
-    """The results are of one size where both are, and a number in a branch is a constant."""
+    """The results are of one size where both are."""
 
     def fn(x, y):
         scaled = torch.cond(x.sum() > 0, lambda t: t * t.shape[0], lambda t: t - 1, (x,))
@@ -371,3 +375,29 @@ def test_sizes_that_only_one_branch_depends_on(backend):
     for size in (3, 4, 5, 7, 2):
         x, y = torch.randn(size, 2), torch.randn(size, 2)
         torch.testing.assert_close(compiled(x, y), fn(x, y))
+
+
+@pytest.mark.parametrize("backend", ["eager", "burnish"])
+def test_numbers_in_branches_may_change(backend):
+    """Whole numbers and fractions, in one branch or both. One that Python looks at is guarded by its outcome."""
+    factor = [0]
+
+    def fn(x, n):
+        doubled = torch.cond(x.sum() > 0, lambda t: t * n + factor[0] / 7, lambda t: t.cos() - n, (x,))
+        limited = torch.cond(x.sum() > 0, lambda t: t.clamp(-n, n) if n > 1 else t, lambda t: t.sin(), (doubled,))
+        return torch.cond(x.sum() > 0, inner, lambda t: t - n, (limited,))
+
+    def inner(t):
+        return torch.cond(t.max() > 2, lambda u: u / factor[0], lambda u: u + 1, (t,))
+
+    with recorded("segment") as graphs:
+        compiled = burnish.compile(fn, backend=backend, fullgraph=True)
+        for k, n in enumerate([2, 3, 4, 7, 5, 9, 11, 6, 8, 12]):
+            factor[0] = k * k + 1
+            x = (torch.randn(5) + (k % 2 - 0.5) * 3).requires_grad_()
+            found = []
+            for function in (fn, compiled):
+                made = function(x, n)
+                found.append((made, torch.autograd.grad(made.square().sum(), x)))
+            torch.testing.assert_close(*found)
+    assert len(graphs) <= 3

@@ -1,7 +1,10 @@
 """Backward hooks of modules in captured functions: order, counts, what they change, and their coming and going."""
 
+import functools
+
 import torch
 from torch import nn
+from torch.nn.modules import module as of_modules
 
 import burnish
 
@@ -163,3 +166,64 @@ def test_a_training_step_ends_before_backward():
     for a, b in zip([*found[0][0], *found[0][1]], [*found[1][0], *found[1][1]], strict=True):
         torch.testing.assert_close(a, b)
     assert found[0][2] == found[1][2] and len(found[0][2]) == 3
+
+
+def with_hooks_for_all(caller, registers):
+    """The caller, with hooks for all modules during its call."""
+
+    def call(fn, *args):
+        handles = [register() for register in registers]
+        try:
+            return caller(fn, *args)
+        finally:
+            for handle in handles:
+                handle.remove()
+
+    return call
+
+
+@in_one_graph
+def test_hooks_for_all_modules_come_before_those_of_a_module():
+    model, log = network(), []
+    model[2].register_full_backward_hook(lambda m, gi, go: log.append(("own", sums(gi))))
+    model[2].register_full_backward_hook(lambda m, gi, go: (gi[0] * 3,))
+
+    def note(m, gi, go):
+        log.append((type(m).__name__, sums(gi), sums(go)))
+        return tuple(None if g is None else g * 2 for g in gi)
+
+    registers = [
+        lambda: of_modules.register_module_full_backward_hook(note),
+        lambda: of_modules.register_module_full_backward_pre_hook(lambda m, go: log.append(("before", sums(go)))),
+    ]
+    return model, with_hooks_for_all(trained(model), registers), rows, log
+
+
+@program_with_caller
+def test_hooks_for_all_modules_come_and_go_between_calls():
+    model, log = network(), []
+
+    def full():
+        return of_modules.register_module_full_backward_hook(lambda m, gi, go: log.append((type(m).__name__, sums(go))))
+
+    def before():
+        return of_modules.register_module_full_backward_pre_hook(lambda m, go: (go[0] * 2,))
+
+    def change(fn, x, registers):
+        return with_hooks_for_all(trained(model), registers)(fn, x)
+
+    changes = [[], [full], [full], [before], [full, before], [], [full, full], [before]]
+    return model, change, [(*rows(i), registers) for i, registers in enumerate(changes)], log
+
+
+def test_hooks_for_all_modules_that_are_not_full_ones_break(monkeypatch):
+    monkeypatch.setattr(of_modules, "_global_is_full_backward_hook", None)
+    model, log = network(), []
+    register = functools.partial(of_modules.register_module_backward_hook, lambda m, gi, go: log.append(sums(go)))
+    caller, logs = with_hooks_for_all(trained(model), [register]), []
+    compiled = burnish.compile(model)
+    for run in (model, compiled, compiled):
+        caller(run, *rows(0))
+        logs.append(log[:])
+        log.clear()
+    assert logs[0] == logs[1] == logs[2] and len(logs[0]) == 4

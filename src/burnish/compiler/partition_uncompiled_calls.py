@@ -170,7 +170,7 @@ def step_of(gm: GraphModule, node: Node, compile_graph: Compile) -> Step:
     if may_draw(node) and not draws_as_eager(gm):
         target = with_compiled_rng(target)
     if hasattr(target, "in_subgraphs"):
-        target = target.in_subgraphs(lambda graph: Subgraph(graph, compile_graph))
+        target = target.in_subgraphs(lambda graph: graph_inside(graph, compile_graph))
     reads = node.all_input_nodes
     if tuple(node.args) == tuple(reads) and not node.kwargs:
         return Step(target, reads, [node], False)
@@ -181,6 +181,12 @@ def step_of(gm: GraphModule, node: Node, compile_graph: Compile) -> Step:
         return target(*args, **kwargs)
 
     return Step(call, reads, [node], False)
+
+
+def graph_inside(gm: GraphModule, compile_graph: Compile) -> Subgraph:
+    """A graph that a call holds. What guards the call's numbers guards those that it hands on."""
+    request_of(gm).guards_number_types = True
+    return Subgraph(gm, compile_graph)
 
 
 def subgraph_of(gm: GraphModule, stretch: list[Node], compile_graph: Compile) -> Step:

@@ -364,7 +364,7 @@ def makes_something_new(call: Any) -> bool:
     """Whether a call computes only from its arguments, writes to none of them, and returns no alias of them."""
     name = call.target if isinstance(call.target, str) else getattr(call.target, "__name__", "_")
     return (
-        name in number_arguments.VALUE_CALLS
+        (name in number_arguments.VALUE_CALLS or name == "clone")
         and not is_in_place_name(name)
         and name != "dropout"
         and "out" not in call.kwargs

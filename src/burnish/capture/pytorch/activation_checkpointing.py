@@ -177,7 +177,9 @@ class CapturedRegion(Region):
             handle = self.m.recorder.handle_of(value)
             if handle is not None and handle.call is not None and handle.call < self.start.calls:
                 self.held.setdefault(id(handle), (handle, value))
-        for target in torch_call_roles.written_tensors(function, args, kwargs):
+        for target in torch_call_roles.written_or_changed_tensors(function, args, kwargs):
+            if torch_call_roles.changes_object(function) and not self.is_made_here(target):
+                self.refuse("a change of a tensor")
             self.will_write_tensor(target)
 
     def will_write_tensor(self, target: torch.Tensor) -> None:

@@ -25,7 +25,6 @@ import torch
 from torch.utils import _pytree as pytree
 
 from ...runtime.eager.cond import Branches
-from ...runtime.eager.loop_operators import with_numbers
 from .. import breaks
 from ..engine.build_fx_graph import GRAPH_NAME
 from ..engine.interpreted_or_native import is_trusted
@@ -132,8 +131,11 @@ class Branch(GraphRegion):
 
     def settles(self, number: Any) -> bool:
         """Whether it is a constant of the graphs. Torch's operator takes integers besides tensors, whose sizes may be
-        symbolic."""
-        return isinstance(number, float) or not self.m.options.shows_operators or not fits_in_64_bits(number)
+        symbolic; ours takes every number from outside."""
+        if not self.m.options.shows_operators:
+            is_inside = self.outer is not None and getattr(self.outer, "settles", lambda number: True)(number)
+            return is_inside or number.expression.in_graph or self.m.options.exports
+        return isinstance(number, float) or not fits_in_64_bits(number)
 
     # ---- the end of a branch
 
@@ -168,7 +170,8 @@ class Branch(GraphRegion):
         if first.spec != second.spec or list(map(facts_of, first.examples)) != list(map(facts_of, second.examples)):
             self.refuse("results that differ between the two")
         numbers = self.numbers()
-        self.operands |= {key: recorder.examples[handle.key] for key, handle in numbers.items()}
+        values = [recorder.examples[handle.key] for handle in numbers.values()]
+        self.operands |= dict(zip(numbers, values, strict=True))
         graphs = [self.graph_of(side.calls, side.outputs) for side in (self.sides[::-1] if self.truth else self.sides)]
         for graph, name in zip(graphs, ("cond_true", "cond_false"), strict=True):
             graph.meta[GRAPH_NAME] = name
@@ -176,10 +179,9 @@ class Branch(GraphRegion):
         if self.outer is not None:
             for value in (self.predicate, *operands):
                 self.outer.reads(value)
-        values = [recorder.examples[handle.key] for handle in numbers.values()]
-        branches = Branches(*[with_numbers(graph, values) for graph in graphs])
+        branches = Branches(*graphs, len(numbers))
         handles = [*(recorder.tensor(value) for value in (self.predicate, *operands)), *numbers.values()]
-        made = branches(self.predicate, *operands)
+        made = branches(self.predicate, *operands, *values)
         if not m.options.wants_operators:
             call = Call(branches, tuple(handles), {}, m.user_line())
         else:

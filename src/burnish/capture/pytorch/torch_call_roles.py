@@ -108,11 +108,12 @@ OF_SIZE_OR_DATA = {"new": 2, Tensor: 1}
 
 GETTER = "__get__"
 SETTER = "__set__"
+DELETER = "__delete__"
 
 
 def name_of(func: Any) -> str:
     name = getattr(func, "__name__", None) or str(func)
-    if name in (GETTER, SETTER, "__delete__"):
+    if name in (GETTER, SETTER, DELETER):
         return getattr(getattr(func, "__self__", None), "__name__", name)
     return name
 
@@ -337,6 +338,20 @@ def written_tensors(function: Any, args: tuple, kwargs: dict) -> Iterator[torch.
         yield from tensors_in((args[1:3], [kwargs.get("running_mean"), kwargs.get("running_var")]))
     elif writes(function, kwargs) or writes(name, kwargs):
         yield from tensors_in((args[:1], kwargs.get("out")))
+
+
+def written_or_changed_tensors(function: Any, args: tuple, kwargs: dict) -> Iterator[torch.Tensor]:
+    """The tensors that a call writes to, or whose state it changes."""
+    if changes_object(function):
+        yield from tensors_in((args[:1], kwargs.get("out")))
+    else:
+        yield from written_tensors(function, args, kwargs)
+
+
+def changes_object(function: Any) -> bool:
+    """Whether a call may change the tensor object that it is given first: its memory, its shape, its hooks, or an
+    attribute."""
+    return getattr(function, "__name__", "") in (SETTER, DELETER) or name_of(function) in STATE
 
 
 def writes_by_schema(operator: Any) -> bool:

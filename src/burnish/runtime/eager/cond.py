@@ -15,23 +15,26 @@ from typing import Any
 
 import torch
 
+from .loop_operators import with_numbers
+
 Side = Callable[..., tuple[torch.Tensor, ...]]
 
 
 class Branches:
-    """A callable with a name that a graph can print. Its operands are all values that either branch reads."""
+    """A callable with a name that a graph can print. Its operands are all values that either branch reads: tensors, and
+    then `count` numbers."""
 
     stands_alone = True
     """In a graph it runs as it is: see ``tensor_object_state.stands_alone``."""
 
-    def __init__(self, on_true: Side, on_false: Side):
-        self.on_true, self.on_false = on_true, on_false
+    def __init__(self, on_true: Side, on_false: Side, count: int = 0):
+        self.on_true, self.on_false, self.count = on_true, on_false, count
         self.__name__ = self.__qualname__ = "cond"
         self.__module__ = __name__
 
     def in_subgraphs(self, compile_graph: Callable[[Any], Side]) -> Branches:
         """The same with compiled branches."""
-        return Branches(compile_graph(self.on_true), compile_graph(self.on_false))
+        return Branches(compile_graph(self.on_true), compile_graph(self.on_false), self.count)
 
     def without_data(self, call: Callable, predicate: Any, *operands: Any) -> Any:
         """The results at other sizes: ``call(graph, operands, {})`` runs a graph on tensors without data."""
@@ -40,30 +43,33 @@ class Branches:
             raise ValueError("the branches return tensors of different sizes")
         return made
 
-    def __call__(self, predicate: torch.Tensor, *operands: torch.Tensor) -> tuple[torch.Tensor, ...]:
+    def __call__(self, predicate: torch.Tensor, *given: Any) -> tuple[torch.Tensor, ...]:
+        end = len(given) - self.count
+        operands, numbers = given[:end], given[end:]
         side = self.on_true if predicate else self.on_false
         if torch.is_grad_enabled() and any(operand.requires_grad for operand in operands):
-            made: tuple[torch.Tensor, ...] = Chosen.apply(side, *operands)
+            again = with_numbers(getattr(side, "eager", side), numbers)
+            made: tuple[torch.Tensor, ...] = Chosen.apply(with_numbers(side, numbers), again, *operands)
             return made
-        return tuple(side(*operands))
+        return tuple(side(*given))
 
 
 class Chosen(torch.autograd.Function):
     """The branch that runs, as one autograd function."""
 
     @staticmethod
-    def forward(ctx: Any, side: Side, *operands: torch.Tensor) -> tuple[torch.Tensor, ...]:
+    def forward(ctx: Any, side: Side, again: Side, *operands: torch.Tensor) -> tuple[torch.Tensor, ...]:
         inside = [operand.detach().requires_grad_(operand.requires_grad) for operand in operands]
         with torch.enable_grad():
             made = side(*inside)
         ctx.save_for_backward(*operands)
-        ctx.side, ctx.inside, ctx.made = side, inside, made
+        ctx.again, ctx.inside, ctx.made = again, inside, made
         return tuple(out.detach() for out in made)
 
     @staticmethod
     def backward(ctx: Any, *gradients: torch.Tensor) -> tuple[Any, ...]:
         operands = ctx.saved_tensors
-        wanted = [k for k in range(len(operands)) if ctx.needs_input_grad[k + 1]]
+        wanted = [k for k in range(len(operands)) if ctx.needs_input_grad[k + 2]]
         twice = torch.is_grad_enabled()
         found: tuple[Any, ...] | None = None
         if not twice:
@@ -78,15 +84,15 @@ class Chosen(torch.autograd.Function):
         if found is None:
             with torch.enable_grad():
                 # Views, so that no operand depends on another one.
-                again = [
+                inside = [
                     operand.view_as(operand) if twice else operand.detach().requires_grad_(operand.requires_grad)
                     for operand in operands
                 ]
-                made = getattr(ctx.side, "eager", ctx.side)(*again)
-            found = gradients_of(made, gradients, [again[k] for k in wanted], twice, twice)
-        answer: list[Any] = [None] * (len(operands) + 1)
+                made = ctx.again(*inside)
+            found = gradients_of(made, gradients, [inside[k] for k in wanted], twice, twice)
+        answer: list[Any] = [None] * (len(operands) + 2)
         for k, gradient in zip(wanted, found, strict=True):
-            answer[k + 1] = torch.zeros_like(operands[k]) if gradient is None else gradient
+            answer[k + 2] = torch.zeros_like(operands[k]) if gradient is None else gradient
         return tuple(answer)
 
 

@@ -29,8 +29,9 @@ class MakeHook:
 
 
 def make_hook(module: torch.nn.Module) -> BackwardHook:
-    hooks = list(module._backward_hooks.values())
-    return BackwardHook(module, hooks, list(module._backward_pre_hooks.values()))
+    """With the hooks for all modules, which come first."""
+    full, _ = torch.nn.Module._get_backward_hooks(module)
+    return BackwardHook(module, full, torch.nn.Module._get_backward_pre_hooks(module))
 
 
 def set_up_inputs(hook: BackwardHook, given: tuple) -> tuple:

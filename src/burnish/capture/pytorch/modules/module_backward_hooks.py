@@ -14,6 +14,7 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
+from torch.nn.modules import module as of_all_modules
 from torch.utils.hooks import BackwardHook
 
 from ....runtime.eager import module_backward_hooks as steps
@@ -27,8 +28,8 @@ TABLES = ("_backward_hooks", "_backward_pre_hooks")
 
 def why_not_in_graph(m: Any, module: torch.nn.Module, has_global: bool) -> str | None:
     """Why a call of a module with backward hooks ends the graph."""
-    if has_global:
-        return "there are backward hooks for all modules"
+    if of_all_modules._global_backward_hooks and not of_all_modules._global_is_full_backward_hook:
+        return "those for all modules are not full ones"
     if not m.options.runs_python:
         return "the backend runs no Python"
     sizes = m.symbolic_sizes
@@ -41,9 +42,13 @@ def why_not_in_graph(m: Any, module: torch.nn.Module, has_global: bool) -> str |
     origin = m.heap.origin_of(module)
     if origin is None:
         return "the module was made here"
-    tables = [m.heap.origin_of(getattr(module, name)) for name in TABLES]
-    if any(table is not None and m.heap.changed(table) for table in tables):
+    tables = [getattr(module, name) for name in TABLES] + [getattr(of_all_modules, f"_global{name}") for name in TABLES]
+    if any(table is not None and m.heap.changed(table) for table in map(m.heap.origin_of, tables)):
         return "they were registered here"
+    if has_global:
+        name = "_global_is_full_backward_hook"
+        setting = m.heap.sources.pin(vars(of_all_modules)).item(name)
+        m.heap.guard("is", setting, getattr(of_all_modules, name))
     return None
 
 
@@ -93,12 +98,12 @@ def lists_of_hooks(m: Any, args: tuple, kwargs: dict) -> Any:
     if not is_outside(m, module):
         return MISSING
     m.load_attr(module, "_is_full_backward_hook")  # guarded
-    return list(module._backward_hooks.values()), []
+    return torch.nn.Module._get_backward_hooks(module)
 
 
 def list_of_hooks(m: Any, args: tuple, kwargs: dict) -> Any:
     """``module._get_backward_pre_hooks()``."""
-    return list(args[0]._backward_pre_hooks.values()) if is_outside(m, args[0]) else MISSING
+    return torch.nn.Module._get_backward_pre_hooks(args[0]) if is_outside(m, args[0]) else MISSING
 
 
 def is_outside(m: Any, module: torch.nn.Module) -> bool:

@@ -17,10 +17,12 @@ from types import CodeType, FunctionType
 from typing import Any
 
 import torch
+from torch.optim import _functional
 from torch.optim import optimizer as torch_optimizer
 
 from ....settings import current
 from ...interpreter.frames import MISSING
+from .. import opaque_nodes
 
 
 def step_in_grad_mode(step, args, kwargs):  # type: ignore[no-untyped-def]
@@ -107,6 +109,42 @@ def group_tensors(m: Any, args: tuple, kwargs: dict) -> Any:
     m.heap.expose(args)
     return m.plainly(torch._C._group_tensors_by_device_and_dtype, *args, **kwargs)
 
+
+class SparseUpdate(opaque_nodes.OpaqueCall):
+    """One parameter's step of SparseAdam, as a node: it computes with as many values as the gradient happens to have.
+    It writes to its arguments, whose metadata stays as it is, and returns nothing."""
+
+    def __init__(self) -> None:
+        super().__init__(update_sparsely, "sparse_adam")
+        self.numbers_vary = True
+
+    def is_compared(self) -> bool:
+        return False
+
+
+def sparse_adam(m: Any, args: tuple, kwargs: dict) -> Any:
+    """``sparse_adam(params, grads, exp_avgs, exp_avg_sqs, state_steps, eps=…)``, which SparseAdam calls."""
+    if not m.options.runs_python or m.region is not None or len(args) != 5 or any(type(a) is not list for a in args):
+        return MISSING
+    if len(set(map(len, args))) > 1 or any(not m.knows(x) for values in args[:4] for x in values):
+        return MISSING
+    return m.call(update_each, args, kwargs)
+
+
+def update_each(parameters, gradients, averages, squares, steps, **options):  # type: ignore[no-untyped-def]
+    """The function that is interpreted for the call: an error in one update leaves those before as they are."""
+    for k in range(len(parameters)):
+        update_sparsely(parameters[k], gradients[k], averages[k], squares[k], steps[k], **options)
+
+
+def update_sparsely(parameter: Any, gradient: Any, average: Any, square: Any, step: int, **options: Any) -> None:
+    _functional.sparse_adam([parameter], [gradient], [average], [square], [step], **options)
+
+
+HANDLERS = {
+    _functional.sparse_adam: sparse_adam,
+    update_sparsely: lambda m, args, kwargs: opaque_nodes.call_in_graph(m, SparseUpdate(), args, kwargs, reads=False),
+}
 
 HEALTH_CHECK = getattr(
     torch.optim.Optimizer,
