@@ -45,7 +45,7 @@ FACT_NAMES = (
     "device",
     "requires_grad",
     "is_leaf",
-    "lazy conjugation",
+    "lazy conjugation and negation",
     "inference mode",
     "being a view",
 )
@@ -62,7 +62,7 @@ def tensor_facts(t: Any) -> tuple:
             return ()
         with WithoutRules():
             if issubclass(type(t), UninitializedTensorMixin):
-                return (type(t), t.dtype, None, None, t.device, t.requires_grad, True, False, False, False)
+                return (type(t), t.dtype, None, None, t.device, t.requires_grad, True, (False, False), False, False)
             return facts_of(t)
     return facts_of(t)
 
@@ -81,7 +81,7 @@ def facts_of(t: torch.Tensor) -> tuple:
         t.device,
         t.requires_grad,
         is_leaf(t),
-        t.is_conj() or t.is_neg(),
+        (t.is_conj(), t.is_neg()),  # two facts: a program may ask for each
         t.is_inference(),
         t._is_view(),
     )
