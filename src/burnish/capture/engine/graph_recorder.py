@@ -198,13 +198,14 @@ class Recorder(TorchFunctionMode):
                 role = torch_call_roles.RECORD if is_source else role
             if role == torch_call_roles.FACT:
                 self.facts_read.add(what)
-                if what not in torch_call_roles.SIZELESS and any(map(unbacked.has_unknown_size, args)):
+                given = (*args, *kwargs.values())
+                if what not in torch_call_roles.SIZELESS and any(map(unbacked.has_unknown_size, given)):
                     return breaks.DATA_SHAPE, f"{what} of a tensor whose size depends on the data"
                 self.guard_rules(func, args, kwargs, result)
-                if what in torch_call_roles.NOT_IN_GUARDS and args and type(args[0]) in TENSOR_TYPES:
-                    self.guard_place(getattr(torch.Tensor, what), args[0])
+                if what in torch_call_roles.NOT_IN_GUARDS and given and type(given[0]) in TENSOR_TYPES:
+                    self.guard_place(getattr(torch.Tensor, what), given[0])
                 if self.tracer.symbolic_sizes is not None and what not in torch_call_roles.SIZELESS:
-                    for value in args:
+                    for value in given:
                         self.tracer.symbolic_sizes.specialize_sizes(value)
                 return None
             if role != torch_call_roles.RECORD:
