@@ -197,7 +197,7 @@ class CheckWriter:
                 f"{v}.device != {self.constant(device)}",
                 f"{v}.requires_grad is not {requires_grad}",
                 *leaf,
-                f"({v}.is_conj(), {v}.is_neg()) != {lazy}",
+                f"({v}.is_conj(), {v}.is_neg(), {v}._is_zerotensor()) != {lazy}",
                 f"{v}.is_inference() is not {is_inference}",
                 f"{v}._is_view() is not {is_view}",
             ]
