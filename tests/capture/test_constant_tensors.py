@@ -156,3 +156,12 @@ def test_writes_to_what_a_constant_was_made_of_are_seen():
     compiled = burnish.compile(fn, backend="eager")
     for n in (0, 1, 4, 0):
         assert compiled(torch.ones(12), torch.tensor(n)).shape == fn(torch.ones(12), torch.tensor(n)).shape
+
+
+def test_size_and_content_that_are_given_by_name():
+    def fn(x, n):
+        return x[: torch.full(size=(), fill_value=n)], x * torch.full((), fill_value=n).item()
+
+    compiled = burnish.compile(fn, backend="eager")
+    for n in (1, 2, 3, 1):
+        torch.testing.assert_close(compiled(torch.ones(4), n), fn(torch.ones(4), n))

@@ -1,5 +1,6 @@
 """Global settings of torch that the function changes: set in order with the operations, and seen by what follows."""
 
+import pytest
 import torch
 from torch.nn import functional as F
 from torch.nn.attention import SDPBackend, sdpa_kernel
@@ -206,3 +207,78 @@ def test_kernels_for_attention_are_chosen_in_the_graph_of_another_backend():
         torch.testing.assert_close(compiled(x), fn(x))
     assert setting_change_nodes.values() == before
     assert len(graphs) == 2
+
+
+def as_set(change, ask, values):
+    """The answers to a question about a setting, while the caller changes it."""
+    compiled = burnish.compile(lambda x: (x * 2, ask()))
+    before = ask()
+    try:
+        for value in values:
+            change(value)
+            assert compiled(torch.ones(1))[1] == ask()
+    finally:
+        change(before)
+
+
+def test_switches_that_torch_keeps_in_its_modules_and_classes():
+    from torch.distributions import Distribution
+
+    as_set(torch.backends.mha.set_fastpath_enabled, torch.backends.mha.get_fastpath_enabled, (False, True, False))
+    as_set(Distribution.set_default_validate_args, lambda: Distribution._validate_args, (False, True, False))
+    future = torch.__future__
+    change, ask = future.set_overwrite_module_params_on_conversion, future.get_overwrite_module_params_on_conversion
+    as_set(change, ask, (True, False, True))
+    as_set(torch.hub.set_dir, torch.hub.get_dir, ("here", "there", "here"))
+
+
+@pytest.mark.falls_back("refused")  # nested tensors
+def test_the_switch_of_the_fast_path_decides_how_padding_is_computed():
+    layer = torch.nn.TransformerEncoderLayer(8, 2, 16, 0.0, batch_first=True)
+    encoder = torch.nn.TransformerEncoder(layer, 1).eval()
+    compiled, x, padding = burnish.compile(encoder), torch.randn(2, 3, 8), torch.tensor([[False, False, True]] * 2)
+    try:
+        for is_fast in (True, False, True, False):
+            torch.backends.mha.set_fastpath_enabled(is_fast)
+            with torch.no_grad():
+                torch.testing.assert_close(
+                    compiled(x, src_key_padding_mask=padding), encoder(x, src_key_padding_mask=padding)
+                )
+    finally:
+        torch.backends.mha.set_fastpath_enabled(True)
+
+
+def test_checks_of_sparse_tensors_are_switched_inside_and_outside():
+    checks = torch.sparse.check_sparse_tensor_invariants
+
+    def inside(x, is_on):
+        with checks(is_on):
+            y = x * 2, checks.is_enabled()
+        checks.enable()
+        return y, checks.is_enabled()
+
+    as_set(lambda value: checks.enable() if value else checks.disable(), checks.is_enabled, (True, False, True))
+    compiled = burnish.compile(inside)
+    try:
+        for is_on in (True, False, True, True):
+            checks.disable()
+            assert compiled(torch.ones(1), is_on) == inside(torch.ones(1), is_on)
+            checks.disable()
+            compiled(torch.ones(1), is_on)
+            assert checks.is_enabled()
+    finally:
+        checks.disable()
+
+
+def test_default_tensor_type_is_set_in_each_call():
+    def fn(x):
+        torch.set_default_tensor_type(torch.DoubleTensor)
+        return x * 2, torch.ones(1)
+
+    compiled = burnish.compile(fn)
+    try:
+        for _ in range(3):
+            torch.set_default_dtype(torch.float32)
+            assert compiled(torch.ones(1))[1].dtype is torch.float64 is torch.get_default_dtype()
+    finally:
+        torch.set_default_dtype(torch.float32)

@@ -202,3 +202,11 @@ def test_number_of_elements_wraps_as_in_torch():
         assert compiled(torch.ones(1), torch.Size(size))[1] == torch.Size(size).numel()
     for n in (1, 2, 3, 2**32, 2**33, 7):
         assert compiled_live(torch.ones(1), n)[1] == live(None, n)[1]
+
+
+def test_sizes_of_tensors_that_are_given_by_name():
+    square = torch.ones(3, 3)
+    for fn in (lambda x: x * torch.numel(input=x), lambda x: x * torch.is_same_size(input=square, other=x)):
+        compiled = burnish.compile(fn)
+        for n in (2, 4, 5, 3, 6):
+            torch.testing.assert_close(compiled(torch.ones(n, 3)), fn(torch.ones(n, 3)))

@@ -295,3 +295,12 @@ def test_a_view_that_torch_refuses_the_history_of():
         compiled, views = burnish.compile(fn, backend=backend, fullgraph=True), (made(), made())
         for _ in range(3):
             assert torch.equal(compiled(views[0], torch.zeros(2, 2)), fn(views[1], torch.zeros(2, 2)))
+
+
+@program(breaks=0)
+def test_conjugation_and_negation_are_told_apart():
+    def fn(z):
+        return z.is_conj(), z.is_neg(), z.conj().is_conj(), z.imag.is_neg(), z * 2
+
+    z = torch.randn(3, dtype=torch.complex64)
+    return fn, [(x,) for x in (z.conj(), torch._neg_view(z), torch._neg_view(z).conj(), z, torch._neg_view(z))]

@@ -134,3 +134,21 @@ def test_a_products_result_is_made_in_its_shape():
         torch.testing.assert_close(got, want)
         assert got.stride() == want.stride()
     assert not any(got._is_view() for got in results[1:])
+
+
+@pytest.mark.falls_back("refused")
+@pytest.mark.parametrize(
+    "made", [lambda: torch.ones(1, 4).expand(3, 4), lambda: torch.ones(6).as_strided((3, 4), (1, 1))]
+)
+def test_views_of_an_input_that_overlaps_itself(made):
+    """Autograd's formula for `as_strided`, which makes other views, gives all elements at an address one gradient."""
+
+    def fn(x):
+        return x[1:], x * 2
+
+    compiled = burnish.compile(fn)
+    for _ in range(3):
+        x = made().requires_grad_()
+        view, _ = compiled(x)
+        (gradient,) = torch.autograd.grad((view * torch.arange(8.0).view(2, 4)).sum(), x)
+        assert torch.equal(gradient, torch.cat([torch.zeros(1, 4), torch.arange(8.0).view(2, 4)]))

@@ -98,3 +98,15 @@ def _compare(shape: tuple[int, ...], strides: list[tuple[int, ...]], a: int, b: 
         if shape[a] > shape[b]:
             return 1
     return 0
+
+
+def overlaps_itself(shape: Sequence[int], strides: Sequence[int]) -> bool:
+    """Whether two elements may share an address. In order of stride, each must exceed the reach of those before it."""
+    if 0 in shape:
+        return False
+    reach = 0
+    for stride, size in sorted((s, n) for s, n in zip(strides, shape, strict=True) if n != 1):
+        if stride <= reach:
+            return True
+        reach += stride * (size - 1)
+    return False

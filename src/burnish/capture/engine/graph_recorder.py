@@ -182,8 +182,7 @@ class Recorder(TorchFunctionMode):
     def guard_place(self, question: Callable, tensor: torch.Tensor) -> None:
         """Guard the answer for all tensors from outside with the memory of ``tensor``, which may be a view of them."""
         place = storage_of(tensor)
-        for origin in list(self.tracer.origins.values()):
-            outside = origin.obj
+        for outside, origin in [(origin.obj, origin) for origin in self.tracer.origins.values()]:
             if type(outside) in TENSOR_TYPES and storage_of(outside) == place:
                 asked = Expression(question, (Expression(None, (origin.source,)),))
                 self.tracer.guard_outcome(Expression(operator.eq, (asked, question(outside))), True)
@@ -198,13 +197,14 @@ class Recorder(TorchFunctionMode):
                 role = torch_call_roles.RECORD if is_source else role
             if role == torch_call_roles.FACT:
                 self.facts_read.add(what)
-                if what not in torch_call_roles.SIZELESS and any(map(unbacked.has_unknown_size, args)):
+                given = (*args, *kwargs.values())
+                if what not in torch_call_roles.SIZELESS and any(map(unbacked.has_unknown_size, given)):
                     return breaks.DATA_SHAPE, f"{what} of a tensor whose size depends on the data"
                 self.guard_rules(func, args, kwargs, result)
-                if what in torch_call_roles.NOT_IN_GUARDS and args and type(args[0]) in TENSOR_TYPES:
-                    self.guard_place(getattr(torch.Tensor, what), args[0])
+                if what in torch_call_roles.NOT_IN_GUARDS and given and type(given[0]) in TENSOR_TYPES:
+                    self.guard_place(torch_call_roles.NOT_IN_GUARDS[what], given[0])
                 if self.tracer.symbolic_sizes is not None and what not in torch_call_roles.SIZELESS:
-                    for value in args:
+                    for value in given:
                         self.tracer.symbolic_sizes.specialize_sizes(value)
                 return None
             if role != torch_call_roles.RECORD:

@@ -73,6 +73,13 @@ NO_LEAVES = frozenset(
             for name in "gaussian_nll_loss upsample upsample_nearest upsample_bilinear _canonical_mask".split()
         ),
         torch.nn._reduction.legacy_get_string,
+        torch.jit.enable_onednn_fusion,  # these ask for a setting, or change it
+        torch.jit.onednn_fusion_enabled,
+        *(
+            getattr(function, "__func__", function)
+            for function in vars(torch.sparse.check_sparse_tensor_invariants).values()
+            if isinstance(function, (FunctionType, staticmethod))
+        ),
         *(
             getattr(os.path, name)
             for name in """

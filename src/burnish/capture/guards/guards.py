@@ -176,7 +176,7 @@ class CheckWriter:
     def test_open(self, v: str, facts: tuple, dims: tuple[int, ...], order: tuple[int, ...]) -> str:
         """The condition under which a tensor differs from the expected one, except in its symbolic sizes. Written fact
         by fact, like ``open_facts``, because it runs on every call."""
-        kind, dtype, shape, _, device, requires_grad, is_leaf_, is_lazy, is_inference, is_view = facts
+        kind, dtype, shape, _, device, requires_grad, is_leaf_, lazy, is_inference, is_view = facts
         steps, step, factors = [""] * len(shape), 1, ""
         for dim in order:
             steps[dim] = f"{step}{factors}"
@@ -197,7 +197,7 @@ class CheckWriter:
                 f"{v}.device != {self.constant(device)}",
                 f"{v}.requires_grad is not {requires_grad}",
                 *leaf,
-                f"({v}.is_conj() or {v}.is_neg()) is not {is_lazy}",
+                f"({v}.is_conj(), {v}.is_neg(), {v}._is_zerotensor()) != {lazy}",
                 f"{v}.is_inference() is not {is_inference}",
                 f"{v}._is_view() is not {is_view}",
             ]

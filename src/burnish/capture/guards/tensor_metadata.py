@@ -45,7 +45,7 @@ FACT_NAMES = (
     "device",
     "requires_grad",
     "is_leaf",
-    "lazy conjugation",
+    "lazy conjugation, negation and zeros",
     "inference mode",
     "being a view",
 )
@@ -62,7 +62,7 @@ def tensor_facts(t: Any) -> tuple:
             return ()
         with WithoutRules():
             if issubclass(type(t), UninitializedTensorMixin):
-                return (type(t), t.dtype, None, None, t.device, t.requires_grad, True, False, False, False)
+                return (type(t), t.dtype, None, None, t.device, t.requires_grad, True, (False,) * 3, False, False)
             return facts_of(t)
     return facts_of(t)
 
@@ -70,7 +70,7 @@ def tensor_facts(t: Any) -> tuple:
 def facts_of(t: torch.Tensor) -> tuple:
     layout = t.layout
     try:
-        shape, stride = t.shape, t.stride() if layout is STRIDED else layout
+        shape, stride = t.shape, t.stride() if layout is STRIDED and not t.is_quantized else facts_of_layout(t)
     except RuntimeError:  # nested: each part has its own size
         shape, stride = sizes_of_parts(t)
     return (
@@ -81,10 +81,22 @@ def facts_of(t: torch.Tensor) -> tuple:
         t.device,
         t.requires_grad,
         is_leaf(t),
-        t.is_conj() or t.is_neg(),
+        (t.is_conj(), t.is_neg(), t._is_zerotensor()),  # a program may ask for each
         t.is_inference(),
         t._is_view(),
     )
+
+
+def facts_of_layout(t: torch.Tensor) -> list:
+    """What takes the place of strides in a sparse or quantized tensor. A list, unlike an ordinary tensor's tuple."""
+    if t.is_quantized:
+        if t.qscheme() in (torch.per_tensor_affine, torch.per_tensor_symmetric):
+            return [t.stride(), t.qscheme(), t.q_scale(), t.q_zero_point()]
+        scales, zeros = t.q_per_channel_scales().tolist(), t.q_per_channel_zero_points().tolist()
+        return [t.stride(), t.qscheme(), scales, zeros, t.q_per_channel_axis()]
+    if t.layout is torch._mkldnn or t.layout is torch.jagged:  # type: ignore[attr-defined]
+        return [t.layout]
+    return [t.layout, t.sparse_dim(), t.dense_dim(), t.layout is torch.sparse_coo and t.is_coalesced()]
 
 
 def sizes_of_parts(t: torch.Tensor) -> tuple[Any, Any]:

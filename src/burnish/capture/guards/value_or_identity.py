@@ -127,8 +127,9 @@ def is_made_by_call(value: types.FunctionType) -> bool:
 
 
 def is_setting(namespace: dict, name: str, value: Any) -> bool:
-    """Whether a name of the standard library is there to be assigned: ``sys.excepthook``, ``tempfile.tempdir``."""
-    if name.startswith("__") or namespace.get("__name__", "").partition(".")[0] == "torch":
+    """Whether a name of a trusted module or class is there to be assigned: ``sys.excepthook``, ``tempfile.tempdir``,
+    ``Distribution._validate_args``, and the switch that ``torch.backends.mha.set_fastpath_enabled`` sets."""
+    if name.startswith("__"):
         return False
     if type(value) in (types.FunctionType, types.BuiltinFunctionType):
         return name.endswith("hook") or name in ("showwarning", "formatwarning")

@@ -95,8 +95,8 @@ def is_known(m: Any, value: Any) -> bool:
 
 def live_content(m: Any, call: Call) -> Any:
     """The live scalar that ``torch.tensor`` has made a tensor of, by this call; None for other calls."""
-    if call.target is not torch.full or call.args[0] != () or not isinstance(call.args[1], Handle):
-        return None
+    if call.target is not torch.full or call.args[:1] != ((),) or not isinstance(call.args[-1], Handle):
+        return None  # or the program's own torch.full, which may be given names
     source = call.args[1].source
     if call.args[1].call is not None or not isinstance(source, live_scalars.Expression):
         return None

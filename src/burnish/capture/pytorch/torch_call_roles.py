@@ -6,6 +6,7 @@ guards; any other result carries tensor data into Python. The tables below are t
 
 from __future__ import annotations
 
+import operator
 import re
 import types
 from collections.abc import Iterator
@@ -46,8 +47,11 @@ FACTS = frozenset(
 """.split()
 )
 
-NOT_IN_GUARDS = frozenset("storage_offset is_shared is_pinned".split())
-"""Facts that the guards of tensors leave open."""
+NOT_IN_GUARDS = {name: getattr(Tensor, name) for name in "storage_offset is_shared is_pinned".split()} | {
+    name: operator.attrgetter(name)
+    for name in "output_nr retains_grad _backward_hooks _post_accumulate_grad_hooks".split()
+}
+"""Facts that the guards of tensors leave open, and how to ask for them."""
 
 # The facts that do not depend on sizes (from 2 on).
 SIZELESS = FACTS - frozenset(
@@ -144,9 +148,9 @@ def role_of(func: Any, args: tuple, kwargs: dict, result: Any) -> tuple[Any, str
             return (FACT, name) if result is None else (RECORD, name)
         if isinstance(result, Tensor) and name != "_base":
             return RECORD, name
-        if name == "grad_fn" and result is None or name in ("_base", "_backward_hooks") and result is None:
+        if result is None and (name in ("grad_fn", "_base") or name in NOT_IN_GUARDS):
             return FACT, name
-        return (breaks.DATA_READ, f".{name} of a tensor") if name in READS else (FACT, name)
+        return breaks.DATA_READ, f".{name} of a tensor"  # the guards of tensors do not hold it
     if name in READS:
         kind = (
             breaks.DATA_BRANCH

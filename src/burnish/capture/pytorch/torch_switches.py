@@ -55,6 +55,7 @@ SETTINGS = frozenset(
     is_anomaly_enabled is_anomaly_check_nan_enabled is_autocast_xla_enabled
     _is_multithreading_enabled _is_view_replay_enabled get_num_threads get_num_interop_threads
     _debug_only_are_vmap_fallback_warnings_enabled _functionalization_reapply_views_tls_
+    _check_sparse_tensor_invariants _jit_llga_enabled
 """.split()
 )
 
@@ -72,7 +73,8 @@ NOT_LEAVES: dict[FunctionType, str] = {
     function: f"torch.{function.__name__} changes a global switch"
     for function in map(
         vars(torch).get,
-        "set_default_device set_deterministic_debug_mode seed set_rng_state get_rng_state save load".split(),
+        """set_default_device set_default_tensor_type set_deterministic_debug_mode seed set_rng_state get_rng_state save
+        load""".split(),
     )
 }
 

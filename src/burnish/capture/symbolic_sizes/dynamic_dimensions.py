@@ -140,7 +140,8 @@ class SymbolicSizes:
     def admit(self, tensor: torch.Tensor, source: Source) -> Guard | None:
         """The guard of an input with symbolic dimensions; None if it has none."""
         order = None
-        if tensor.layout is torch.strided and not tensor.is_nested and not is_module_state(source):
+        has_strides = tensor.layout is torch.strided and not tensor.is_nested and not tensor.is_quantized
+        if has_strides and not is_module_state(source):
             order = packed_order(tuple(tensor.shape), tensor.stride())
         dims = () if order is None else self.wanted(tensor, source)
         if order is None or not dims:

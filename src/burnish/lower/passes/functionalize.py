@@ -32,7 +32,7 @@ from ...ops.eager_operand_layouts import accepts_any_strides
 from ...ops.functional_overloads import factory_form, functional_form, is_factory
 from ...ops.operator_record import NoRule, Op, Pointwise, View, lookup
 from ...ops.random_numbers import is_philox
-from ...tensors.eager_strides import is_dense
+from ...tensors.eager_strides import is_dense, overlaps_itself
 from ...tensors.tensor_types import TensorType, has_stride
 from ...tensors.views.as_strided_views import Strided, line_of
 from ...tensors.views.simplify_views import simplified
@@ -272,7 +272,7 @@ class Functionalizer:
             place = self.places[target]
             if place.root.shows is not None:
                 raise Untraceable(f"{node.op} writes to a tensor that is also seen through strides of its own")
-            if overlaps_itself(target.type) or overlaps_itself(place.root.type):
+            if any(overlaps_itself(x.shape, x.stride) for x in (target.type, place.root.type)):
                 raise Untraceable(f"{node.op} writes to a tensor whose elements share memory")
             if draws_in_order(functional, node) and not target.type.is_contiguous:
                 raise Untraceable(f"{node.op} draws numbers in the order of a tensor that is not contiguous")
@@ -411,18 +411,6 @@ def view_chains(node: Node) -> Sequence[Sequence[Map]] | None:
     except NoRule:
         pass
     return None
-
-
-def overlaps_itself(type: TensorType) -> bool:
-    """Whether two elements may share an address. In order of stride, each must exceed the reach of those before it."""
-    if 0 in type.shape:
-        return False
-    reach = 0
-    for stride, size in sorted((s, n) for s, n in zip(type.stride, type.shape, strict=True) if n != 1):
-        if stride <= reach:
-            return True
-        reach += stride * (size - 1)
-    return False
 
 
 def why_not_stored(value: TensorType, target: TensorType, node: Node) -> str | None:

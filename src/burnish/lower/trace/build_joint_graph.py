@@ -21,6 +21,7 @@ import torch
 from ...captured_graph.graph_autograd_nodes import find_pieces, gives_no_gradient, saves_anything
 from ...ir.gradient_signature import Gradients
 from ...ir.untraceable_graph import Untraceable
+from ...tensors.eager_strides import overlaps_itself
 from .aten_tracer import AtenTracer
 from .backward_per_autograd_node import add_pieces
 from .find_aliased_gradients import LeafRecord, bases_of, views_of_tangents
@@ -164,7 +165,10 @@ def check_inputs(tracer: AtenTracer) -> None:
 
 
 def check_shown(out: torch.Tensor) -> None:
-    """A view is recomputed with autograd's formula, so it must not have come from any other."""
+    """A view is recomputed with autograd's formula for as_strided(), which must be that of the view. It distributes the
+    gradient of an address among all elements there."""
+    if out._base is not None and overlaps_itself(out._base.shape, out._base.stride()):
+        raise Untraceable("gradients flow into a view of an input that overlaps itself")
     node, end = out.grad_fn, None if out._base is None else out._base.grad_fn
     while node is not None and node is not end:
         before = node.next_functions[0][0] if node.next_functions else None

@@ -19,7 +19,7 @@ from types import (
 from typing import Any
 
 from ... import breaks
-from ...engine.interpreted_or_native import find_on_type, is_trusted_type
+from ...engine.interpreted_or_native import HEAP_TYPE, find_on_type, is_trusted_type
 from ...interpreter.frames import MISSING
 from ...interpreter.versions.behavior import BEHAVIOR
 from ...numbers.live_scalars import Live
@@ -96,8 +96,8 @@ def bind_function(m: Any, function: Any, target: type) -> Any:
 
 
 def class_value(m: Any, value: Any, owner: type | None, name: str) -> Any:
-    if owner is None or is_trusted_type(owner):
-        return m.heap.adopt(value)
+    if owner is None or is_trusted_type(owner) and not (type(value) is bool and owner.__flags__ & HEAP_TYPE):
+        return m.heap.adopt(value)  # a bool is a switch: ``Distribution.set_default_validate_args``
     table = m.heap.members(owner)
     return value if table is None else m.heap.read_key(table, name)
 
