@@ -88,6 +88,7 @@ def test_reduction_of_a_generator_is_refused():
 
 STEPS = {
     "islice": lambda source: itertools.islice(source, 1, None, 2),
+    "accumulate": itertools.accumulate,
     "pairwise": itertools.pairwise,
     "zip_longest": lambda source: itertools.zip_longest(source, range(3)),
     "chain": lambda source: itertools.chain.from_iterable(map(lambda v: [v, v], source)),
@@ -96,7 +97,8 @@ STEPS = {
 
 @pytest.mark.parametrize("make", STEPS.values(), ids=STEPS)
 @pytest.mark.parametrize("breaks", [False, True])
-def test_step_inside_of_a_step(make, breaks):
+@pytest.mark.parametrize("when", [1, 2])
+def test_step_inside_of_a_step(make, breaks, when):
     def fn(x):
         made, seen, at = None, [], 0
 
@@ -109,7 +111,7 @@ def test_step_inside_of_a_step(make, breaks):
                 at += 1
                 if at > 9:
                     raise StopIteration
-                if at == 2:
+                if at == when:
                     if breaks:
                         os.getpid()
                     seen.append(next(made, "ended"))
@@ -121,6 +123,23 @@ def test_step_inside_of_a_step(make, breaks):
     compiled = burnish.compile(fn, backend="eager")
     for _ in range(3):
         assert compiled(torch.ones(2))[1:] == fn(torch.ones(2))[1:]
+
+
+@program
+def test_attributes_that_an_iterator_has():
+    def fn(x):
+        class Items:
+            def __len__(self):
+                return 3
+
+            def __getitem__(self, at):
+                return range(3)[at]
+
+        names = "__length_hint__", "__setstate__", "__reduce__", "__copy__", "__next__", "send"
+        made = reversed(Items()), iter(Items()), itertools.tee(x)[0], map(str, Items())
+        return x + 1, [[name for name in names if hasattr(each, name)] for each in made], made[0].__length_hint__()
+
+    return fn, CALLS
 
 
 @program

@@ -12,6 +12,9 @@ from __future__ import annotations
 import re
 
 from ...interpreter.frames import BY_CODE, BuiltinIterator
+from ...interpreter.versions.behavior import BEHAVIOR
+
+FORGETS_STEPS_INSIDE = BEHAVIOR.reversed_forgets_steps_inside
 
 
 def iterators_of(iterables):
@@ -139,11 +142,12 @@ def reversed_of(sequence):
 def reversed_(sequence, at):
     if at < 0:
         return
+    before = at
     try:
         value = sequence[at]
     except (IndexError, StopIteration):
         return
-    at -= 1
+    at = (before if FORGETS_STEPS_INSIDE else at) - 1
     yield value
 
 

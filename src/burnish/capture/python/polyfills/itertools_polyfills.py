@@ -27,11 +27,9 @@ def accumulate(iterator, func, initial, total):
     """``total`` is empty or holds one value."""
     if initial is not None:
         total, initial = (initial,), None
-    elif not total:
-        total = (next(iterator),)
     else:
-        value = next(iterator)
-        total = (total[0] + value if func is None else func(total[0], value),)
+        value = next(iterator)  # which may advance this one
+        total = (value if not total else total[0] + value if func is None else func(total[0], value),)
     yield total[0]
 
 
