@@ -69,7 +69,7 @@ def may_change(m: Any, function: FunctionType, value: Any) -> bool:
 
 
 COMPUTING_FORMATS = (1, 3)
-"""``VALUE`` and ``FORWARDREF`` of ``annotationlib``: the annotations that are stored. For others, annotations are computed in another way each time."""
+"""``VALUE`` and ``FORWARDREF`` of ``annotationlib``: the annotations that are stored. Others are computed each time."""
 
 
 def refuse_own_code(m: Any, function: FunctionType, args: tuple, kwargs: dict) -> None:

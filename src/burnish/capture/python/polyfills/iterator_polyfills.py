@@ -13,6 +13,7 @@ import re
 
 from ...interpreter.frames import BY_CODE, BuiltinIterator
 from ...interpreter.versions.behavior import BEHAVIOR
+from .. import template_strings
 
 FORGETS_STEPS_INSIDE = BEHAVIOR.reversed_forgets_steps_inside
 
@@ -189,6 +190,23 @@ def find_matches(pattern, string, flags=0):
     return re.compile(pattern, flags).finditer(string)
 
 
+def template_parts(parts, at):
+    if at < len(parts):
+        at += 1
+        yield parts[at - 1]
+
+
+def iterate_template(template):
+    """Its texts, but for empty ones, and its interpolations."""
+    parts = []
+    for at, text in enumerate(template.strings):
+        if text:
+            parts.append(text)
+        if at < len(template.interpolations):
+            parts.append(template.interpolations[at])
+    return template_parts(tuple(parts), 0)
+
+
 def iterator_over(found, at):
     return iter(iter(found[at:]).__next__, None)
 
@@ -231,3 +249,5 @@ register(
         (matches, iter(int, 0), iterator_over),
     )
 )
+for kind in template_strings.ITERATED:
+    register(((template_parts, iter(kind()), lambda parts, at, kind=kind: iter(kind(*parts[at:]))),))
