@@ -9,8 +9,11 @@ the iterator, before or after what may raise. The rules of all polyfills: ``poly
 
 from __future__ import annotations
 
+import functools
 import re
+from types import FunctionType
 
+from ...engine.interpreted_or_native import find_on_type
 from ...interpreter.frames import BY_CODE, BuiltinIterator
 from ...interpreter.versions.behavior import BEHAVIOR
 from .. import template_strings
@@ -156,11 +159,24 @@ def end_reversed(state):
     state[1] = -1
 
 
+class Remaining:
+    """What is left of a sequence of the program's, for C code that would ask for its length once more."""
+
+    __slots__ = ("left", "sequence")
+
+    def __init__(self, sequence, left):
+        self.sequence, self.left = sequence, left
+
+    def __len__(self):
+        left, self.left = self.left, None
+        return len(self.sequence) if left is None else left
+
+    def __getitem__(self, at):
+        return self.sequence[at]
+
+
 def reversed_iterator(sequence, at):
-    made = reversed(sequence if at >= 0 else ())
-    if at >= 0:
-        made.__setstate__(at)
-    return made
+    return reversed(Remaining(sequence, at + 1) if at >= 0 else ())
 
 
 def iterate_until(function, sentinel, is_done=False):
@@ -232,8 +248,42 @@ def let_go(state):
     state[0] = None
 
 
+class Going:
+    """An iterator of the program's, for C code that would ask it for its iterator again: it may begin again then."""
+
+    __slots__ = ("iterator",)
+
+    def __init__(self, iterator):
+        self.iterator = iterator
+
+    def __iter__(self):
+        return self
+
+    def __next__(self):
+        return next(self.iterator)
+
+
+def going(value):
+    """An iterator, or a tuple of some, as C code may take it over."""
+    if type(value) is tuple:
+        return tuple(map(going, value))
+    return Going(value) if isinstance(find_on_type(type(value), "__iter__"), FunctionType) else value
+
+
+ADVANCED = frozenset("iterator iterators source active data selectors".split())
+"""The parameters of steps that are iterators."""
+
+
+def made_of_state(make, places, *state):
+    return make(*[going(value) if i in places else value for i, value in enumerate(state)])
+
+
 def register(steps):
     for step, sample, *made in steps:
+        names = step.__code__.co_varnames[: step.__code__.co_argcount]
+        places = tuple(i for i, name in enumerate(names) if name in ADVANCED)
+        if made and places:
+            made[0] = functools.partial(made_of_state, made[0], places)
         BY_CODE[step.__code__] = BuiltinIterator(type(sample), sample, *made)
 
 
