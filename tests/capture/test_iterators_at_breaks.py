@@ -2,6 +2,7 @@
 
 import copy
 import itertools
+import operator
 import os
 import sys
 
@@ -88,6 +89,7 @@ def test_reduction_of_a_generator_is_refused():
 
 STEPS = {
     "islice": lambda source: itertools.islice(source, 1, None, 2),
+    "accumulate": itertools.accumulate,
     "pairwise": itertools.pairwise,
     "zip_longest": lambda source: itertools.zip_longest(source, range(3)),
     "chain": lambda source: itertools.chain.from_iterable(map(lambda v: [v, v], source)),
@@ -96,7 +98,8 @@ STEPS = {
 
 @pytest.mark.parametrize("make", STEPS.values(), ids=STEPS)
 @pytest.mark.parametrize("breaks", [False, True])
-def test_step_inside_of_a_step(make, breaks):
+@pytest.mark.parametrize("when", [1, 2])
+def test_step_inside_of_a_step(make, breaks, when):
     def fn(x):
         made, seen, at = None, [], 0
 
@@ -109,7 +112,7 @@ def test_step_inside_of_a_step(make, breaks):
                 at += 1
                 if at > 9:
                     raise StopIteration
-                if at == 2:
+                if at == when:
                     if breaks:
                         os.getpid()
                     seen.append(next(made, "ended"))
@@ -121,6 +124,23 @@ def test_step_inside_of_a_step(make, breaks):
     compiled = burnish.compile(fn, backend="eager")
     for _ in range(3):
         assert compiled(torch.ones(2))[1:] == fn(torch.ones(2))[1:]
+
+
+@program
+def test_attributes_that_an_iterator_has():
+    def fn(x):
+        class Items:
+            def __len__(self):
+                return 3
+
+            def __getitem__(self, at):
+                return range(3)[at]
+
+        names = "__length_hint__", "__setstate__", "__reduce__", "__copy__", "__next__", "send"
+        made = reversed(Items()), iter(Items()), itertools.tee(x)[0], map(str, Items())
+        return x + 1, [[name for name in names if hasattr(each, name)] for each in made], made[0].__length_hint__()
+
+    return fn, CALLS
 
 
 @program
@@ -152,3 +172,102 @@ def test_count_at_the_largest_size_cannot_be_copied():
     compiled = burnish.compile(fn, backend="eager")
     for _ in range(4):
         assert compiled(torch.ones(2), counted)[1] == fn(torch.ones(2), other)[1]
+
+
+MADE_OF_ITERATORS = {
+    "map": lambda source: map(lambda v, w: (v, w), source, range(9)),
+    "filter": lambda source: filter(None, source),
+    "zip": lambda source: zip(source, range(9), strict=False),
+    "enumerate": enumerate,
+    "accumulate": itertools.accumulate,
+    "chain": lambda source: itertools.chain([7], source),
+    "islice": lambda source: itertools.islice(source, 0, 5, 2),
+    "starmap": lambda source: itertools.starmap(max, zip(source, range(9), strict=False)),
+    "takewhile": lambda source: itertools.takewhile(lambda v: v < 5, source),
+    "dropwhile": lambda source: itertools.dropwhile(lambda v: v < 2, source),
+    "filterfalse": lambda source: itertools.filterfalse(lambda v: v == 3, source),
+    "pairwise": itertools.pairwise,
+    "zip_longest": lambda source: itertools.zip_longest(source, range(9)),
+    "compress": lambda source: itertools.compress(source, itertools.cycle([1, 0, 1])),
+    "cycle": lambda source: itertools.islice(itertools.cycle(source), 9),
+}
+
+
+@pytest.mark.parametrize("make", MADE_OF_ITERATORS.values(), ids=MADE_OF_ITERATORS)
+@pytest.mark.parametrize("steps", [0, 1, 2])
+def test_iterators_are_asked_for_their_iterators_once(make, steps):
+    """Such a class begins again when it is asked."""
+    asked, kept = [], []
+
+    class Source:
+        def __iter__(self):
+            asked.append(None)
+            self.at = 0
+            return self
+
+        def __next__(self):
+            self.at += 1
+            if self.at > 6:
+                raise StopIteration
+            return self.at
+
+    def fn(x, breaks):
+        made = make(Source())
+        for _ in range(steps):
+            next(made)
+        if breaks:
+            kept[:] = [made]
+            os.getpid()
+            kept.append(next(made))
+        return x + 1, made
+
+    def course(fn, breaks):
+        asked.clear()
+        return list(fn(torch.ones(2), breaks)[1]), kept[1:], len(asked)
+
+    compiled = burnish.compile(fn, backend="eager")
+    for breaks in (False, True, False, True):
+        assert course(compiled, breaks) == course(fn, breaks)
+
+
+def test_length_of_a_reversed_sequence_is_asked_for_once():
+    asked = []
+
+    class Items:
+        def __len__(self):
+            asked.append(None)
+            return 4
+
+        def __getitem__(self, at):
+            return at
+
+    def fn(x):
+        made = reversed(Items())
+        next(made)
+        return x + 1, made, operator.length_hint(made)
+
+    compiled = burnish.compile(fn, backend="eager")
+    for _ in range(3):
+        found = []
+        for call in (fn, compiled):
+            asked.clear()
+            _, made, hint = call(torch.ones(2))
+            found.append((hint, operator.length_hint(made), list(made), len(asked)))
+        assert found[0] == found[1]
+
+
+def test_an_iterator_of_combinations_crosses_breaks():
+    def fn(x, n):
+        out, left = [], itertools.permutations([1, n, 3], 2)
+        out.append(next(left))
+        for i, j in itertools.product(range(2), [n, 5]):
+            os.getpid()
+            out.append((i, j))
+        return x * n, out, next(left), left
+
+    compiled = burnish.compile(fn, backend="eager")
+    for n in (1, 2, 3, 2):
+        (_, *want, left), (_, *got, ours) = fn(torch.ones(2), n), compiled(torch.ones(2), n)
+        assert want == got and list(left) == list(ours) and type(left) is type(ours)
+    reasons = [str(each.reason) for each in burnish.explain(fn)(torch.ones(2), 2).break_reasons]
+    assert reasons and all("getpid" in reason for reason in reasons)

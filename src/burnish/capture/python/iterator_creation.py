@@ -15,6 +15,7 @@ import torch
 
 from .. import breaks
 from ..interpreter.frames import MISSING
+from ..interpreter.versions.behavior import BEHAVIOR
 from ..numbers.live_scalars import plain_of
 from .operators import guard_before_native_read, iteration, value_kinds
 from .polyfills import iterator_polyfills, itertools_polyfills
@@ -27,6 +28,8 @@ def _polyfilled(polyfill: FunctionType, first: int, last: int | None = None, alw
         given = (kwargs["iterable"],) if "iterable" in kwargs and not args else args[first:last]
         if not (
             always
+            or cls.__module__ == "itertools"
+            and not BEHAVIOR.iterators_of_itertools_are_copied
             or any(iteration.needs_interpreting(m, a) for a in given)
             or is_for_a_loop(m)
             and any(iteration.has_live(m, a) for a in given)
@@ -130,7 +133,26 @@ def _itertool(m: Any, cls: type, args: tuple, kwargs: dict) -> Any:
         m.heap.expose(value)
         guard_before_native_read.settle_all(m, value)
         m.check_readable(cls, value)
-    return m.made(m.perform(cls, *args, **kwargs))
+    if not _is_stepped_through(cls, args, kwargs):
+        return m.made(m.perform(cls, *args, **kwargs))
+    pools = tuple(tuple(value) if hasattr(type(value), "__iter__") else value for value in args)
+    found = tuple(itertools.islice(m.perform(cls, *pools, **kwargs), MOST_COMBINED + 1))
+    if len(found) > MOST_COMBINED:
+        return m.made(cls(*pools, **kwargs))
+    return m.call(itertools_polyfills.COMBINED[cls], (iter(found), 0, pools, kwargs), {})
+
+
+MOST_COMBINED = 1024
+
+
+def _is_stepped_through(cls: type, args: tuple, kwargs: dict) -> bool:
+    """Whether all results are computed at once. Python's own iterator is a break at each step once it has crossed one,
+    and cannot cross it where Python does not copy it."""
+    return (
+        cls in itertools_polyfills.COMBINED
+        and kwargs.keys() <= {"r", "repeat"}
+        and not any(issubclass(type(value), torch.Tensor) for value in args)
+    )
 
 
 _add_itertools()

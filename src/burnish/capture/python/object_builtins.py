@@ -44,6 +44,8 @@ def _getattr(m: Any, args: tuple, kwargs: dict) -> Any:
 def _hasattr(m: Any, args: tuple, kwargs: dict) -> Any:
     if len(args) != 2 or not issubclass(type(args[1]), str):
         return m.plainly(hasattr, *args, **kwargs)
+    if type(args[0]) is Generator and args[0].builtin is not None:
+        return hasattr(args[0].builtin.sample, settled(args[1]))
     try:
         value = attribute_reads.load(m, args[0], settled(args[1]))
     except Raised as raised:

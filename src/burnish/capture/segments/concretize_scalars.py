@@ -24,6 +24,7 @@ from ..interpreter.frames import Frame, Generator, cell_value
 from ..interpreter.reads_past_overrides import dict_of
 from ..numbers import min_max_of_tensors
 from ..numbers.live_scalars import Live
+from ..python import template_strings
 from ..python.operators.iteration import ITERATORS
 from ..python.operators.value_kinds import SIMPLE
 from .rebuild_containers import TABLE_ITERATORS
@@ -371,6 +372,7 @@ HANDLERS: dict[type, Callable] = {
     Generator: ScalarConcretizer.generator,
     BaseException: ScalarConcretizer.exception,
     **dict.fromkeys(VIEWS, ScalarConcretizer.view),
+    **dict.fromkeys(template_strings.KINDS, ScalarConcretizer.iterator),
     torch.Tensor: ScalarConcretizer.tensor,
     torch.nn.Parameter: ScalarConcretizer.tensor,
 }

@@ -34,7 +34,7 @@ from ..guards.value_or_identity import SINGLETON_IDS
 from ..interpreter.frames import Generator
 from ..numbers import constant_arrays, min_max_of_tensors, numpy_tables
 from ..numbers.live_scalars import Live
-from ..python import in_memory_streams, locks
+from ..python import in_memory_streams, locks, template_strings
 from ..python.messages import warning_filters
 from ..python.operators import iteration, value_kinds
 from ..pytorch import tensor_hooks_and_data
@@ -117,8 +117,7 @@ class Rebuilder(TemplateWriter):
         if base_of_value(kind) is not None and id(value) in self.heap.fresh:
             return rebuild_containers.build_value_of_class(self, value)
         if kind.__module__ == "operator":  # itemgetter and the like
-            maker, parts = value.__reduce__()
-            return self.name(value, self.call(maker, self.items(parts)))
+            return template_strings.build(self, value)
         if (
             issubclass(type(value), (dict, list, set, collections.deque))
             or id(value) in self.heap.fresh
@@ -170,6 +169,7 @@ BUILDERS: dict[type, Any] = {
     weakref.ref: rebuild_functions.build_weak_reference,
     **dict.fromkeys(in_memory_streams.KINDS, in_memory_streams.build),
     **dict.fromkeys(locks.KINDS, locks.build),
+    **dict.fromkeys(template_strings.KINDS, template_strings.build),
     Generator: rebuild_functions.build_generator,
     RemovableHandle: tensor_hooks_and_data.build_handle,
     warnings.catch_warnings: warning_filters.build_block,

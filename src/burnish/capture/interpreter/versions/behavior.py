@@ -56,6 +56,9 @@ class Behavior:
     errors_of_set_name_have_notes: bool = False
     """Whether an error of ``__set_name__`` is raised with a note. Otherwise it is the cause of another one."""
 
+    reversed_forgets_steps_inside: bool = False
+    """Whether a step of ``reversed(sequence)`` starts where it began if the sequence advances it."""
+
     truth_of_not_implemented_is_error: bool = False
 
     clocks_without_zone_warn: bool = False
@@ -90,6 +93,7 @@ PYTHON_3_14 = replace(
     has_detailed_errors=True,
     index_error_shows_item=False,
     iterators_of_itertools_are_copied=False,
+    reversed_forgets_steps_inside=True,
     truth_of_not_implemented_is_error=True,
 )
 VERSIONS = {(3, 11): PYTHON_3_11, (3, 12): PYTHON_3_12, (3, 13): PYTHON_3_13, (3, 14): PYTHON_3_14}

@@ -79,10 +79,9 @@ ANNOTATE = 16
 @op("BUILD_INTERPOLATION")
 def build_interpolation(m, f, arg):
     """Bit 1 says that a format follows ``value, expression``; the bits above it are the conversion."""
-    m.leave_to_python("BUILD_INTERPOLATION")
     size = 2 + (arg & 1)
     value, expression, *form = f.stack[-size:]
-    f.stack[-size:] = [_templatelib().Interpolation(value, expression, CONVERSIONS[arg >> 2], *form)]
+    f.stack[-size:] = [m.made(_templatelib().Interpolation(value, expression, CONVERSIONS[arg >> 2], *form))]
 
 
 CONVERSIONS = None, "s", "r", "a"
@@ -91,10 +90,9 @@ CONVERSIONS = None, "s", "r", "a"
 @op("BUILD_TEMPLATE")
 def build_template(m, f, arg):
     """``texts, interpolations``: one text more than interpolations."""
-    m.leave_to_python("BUILD_TEMPLATE")
     texts, interpolations = f.stack[-2:]
     parts = [part for pair in zip(texts, interpolations, strict=False) for part in pair]
-    f.stack[-2:] = [_templatelib().Template(*parts, texts[-1])]
+    f.stack[-2:] = [m.made(_templatelib().Template(*parts, texts[-1]))]
 
 
 def _templatelib() -> Any:

@@ -108,8 +108,8 @@ def _load_from_generator(m: Any, obj: Generator, name: str) -> Any:
     sample = SAMPLE if obj.builtin is None else obj.builtin.sample
     if name == "__doc__" or obj.builtin is not None and not hasattr(sample, name):
         return m.plainly(getattr, sample, name)
-    if name == "__setstate__":
-        m.stop(breaks.OPAQUE_CALL, f"the state of a {obj.__class__.__name__}")
+    if name == "__setstate__" or obj.builtin is not None and not hasattr(obj, name):
+        m.stop(breaks.OPAQUE_CALL, f"{name} of a {obj.__class__.__name__}")
     return _load_natively(m, obj, name)
 
 

@@ -69,7 +69,7 @@ def may_change(m: Any, function: FunctionType, value: Any) -> bool:
 
 
 COMPUTING_FORMATS = (1, 3)
-"""``VALUE`` and ``FORWARDREF`` of ``annotationlib``. For others, annotations are computed in another way each time."""
+"""``VALUE`` and ``FORWARDREF`` of ``annotationlib``: the annotations that are stored. Others are computed each time."""
 
 
 def refuse_own_code(m: Any, function: FunctionType, args: tuple, kwargs: dict) -> None:
@@ -110,7 +110,7 @@ OTHER_RULES = ("__signature__", "_partialmethod", "__partialmethod__")
 
 def follows_from_parts(m: Any, function: FunctionType, args: tuple, kwargs: dict) -> bool:
     """Whether all that the answer follows from has been guarded."""
-    if function not in OF_PARTS or len(args) != 1 or not kwargs.keys() <= {"follow_wrapped"}:
+    if function not in OF_PARTS or len(args) != 1 or not kwargs.keys() <= {"follow_wrapped", "annotation_format"}:
         return False
     asked = what_is_called(m, args[0]) if function is inspect.signature else args[0]
     return chain_of(m, asked) is not None or function is inspect.signature and class_is_guarded(m, asked)

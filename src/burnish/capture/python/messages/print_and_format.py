@@ -23,7 +23,7 @@ from ...numbers import graph_numbers, live_scalars, numpy_tables, object_address
 from ...numbers.live_scalars import Live, plain_of, settled
 from ...numpy_calls import numpy_dispatch
 from ...segments.effects import Effect
-from .. import in_memory_streams
+from .. import in_memory_streams, template_strings
 from ..attributes import class_attributes
 from ..attributes.class_lookup import lookup
 from ..attributes.instance_attributes import PROXIES
@@ -175,6 +175,7 @@ def _text_of_group(m: Any, value: BaseExceptionGroup, args: tuple) -> Any:
 VIEWS = [getattr(table(), name)() for table in (dict, collections.OrderedDict) for name in ("keys", "values", "items")]
 SHOW_OTHERS = frozenset(
     (types.MethodType, types.MappingProxyType, types.SimpleNamespace, functools.partial, super, *map(type, VIEWS))
+    + template_strings.KINDS
 )
 """Their texts contain the texts of the objects that they hold."""
 

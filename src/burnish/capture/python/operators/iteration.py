@@ -26,6 +26,7 @@ from ...interpreter.reads_past_overrides import may_have_keys
 from ...numbers import numpy_tables
 from ...numbers.live_scalars import Live
 from ...numpy_calls import numpy_dispatch
+from .. import template_strings
 from ..attributes.attribute_writes import discard
 from ..attributes.class_lookup import lookup
 from ..polyfills import container_polyfills, iterator_polyfills, operator_polyfills
@@ -57,7 +58,7 @@ def needs_interpreting(m: Any, value: Any) -> bool:
     kind = type(value)
     if kind in SIMPLE or kind in BUILTIN_CONTAINERS or issubclass(type(value), torch.Tensor):
         return False
-    if kind is Generator or numpy_dispatch.is_number(m, value):
+    if kind is Generator or kind in template_strings.ITERATED or numpy_dispatch.is_number(m, value):
         return True
     if kind in READABLE:
         return m.heap.is_outside_iterator(value)
@@ -141,6 +142,8 @@ def iterate(m: Any, value: Any) -> Any:
         return m.plainly(iter, value.settle())
     if kind is numpy_tables.ARRAY:
         return m.plainly(iter, numpy_dispatch.elements(m, value))
+    if kind in template_strings.ITERATED:
+        return m.call(iterator_polyfills.iterate_template, (value,), {})
     found, owner = lookup(m, kind, "__iter__")
     if found is enum.EnumMeta.__iter__:
         return m.plainly(iter, [*value])  # its own iterator is a native generator

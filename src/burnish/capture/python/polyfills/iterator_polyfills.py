@@ -9,9 +9,16 @@ the iterator, before or after what may raise. The rules of all polyfills: ``poly
 
 from __future__ import annotations
 
+import functools
 import re
+from types import FunctionType
 
+from ...engine.interpreted_or_native import find_on_type
 from ...interpreter.frames import BY_CODE, BuiltinIterator
+from ...interpreter.versions.behavior import BEHAVIOR
+from .. import template_strings
+
+FORGETS_STEPS_INSIDE = BEHAVIOR.reversed_forgets_steps_inside
 
 
 def iterators_of(iterables):
@@ -139,11 +146,12 @@ def reversed_of(sequence):
 def reversed_(sequence, at):
     if at < 0:
         return
+    before = at
     try:
         value = sequence[at]
     except (IndexError, StopIteration):
         return
-    at -= 1
+    at = (before if FORGETS_STEPS_INSIDE else at) - 1
     yield value
 
 
@@ -151,11 +159,24 @@ def end_reversed(state):
     state[1] = -1
 
 
+class Remaining:
+    """What is left of a sequence of the program's, for C code that would ask for its length once more."""
+
+    __slots__ = ("left", "sequence")
+
+    def __init__(self, sequence, left):
+        self.sequence, self.left = sequence, left
+
+    def __len__(self):
+        left, self.left = self.left, None
+        return len(self.sequence) if left is None else left
+
+    def __getitem__(self, at):
+        return self.sequence[at]
+
+
 def reversed_iterator(sequence, at):
-    made = reversed(sequence if at >= 0 else ())
-    if at >= 0:
-        made.__setstate__(at)
-    return made
+    return reversed(Remaining(sequence, at + 1) if at >= 0 else ())
 
 
 def iterate_until(function, sentinel, is_done=False):
@@ -185,6 +206,23 @@ def find_matches(pattern, string, flags=0):
     return re.compile(pattern, flags).finditer(string)
 
 
+def template_parts(parts, at):
+    if at < len(parts):
+        at += 1
+        yield parts[at - 1]
+
+
+def iterate_template(template):
+    """Its texts, but for empty ones, and its interpolations."""
+    parts = []
+    for at, text in enumerate(template.strings):
+        if text:
+            parts.append(text)
+        if at < len(template.interpolations):
+            parts.append(template.interpolations[at])
+    return template_parts(tuple(parts), 0)
+
+
 def iterator_over(found, at):
     return iter(iter(found[at:]).__next__, None)
 
@@ -210,8 +248,42 @@ def let_go(state):
     state[0] = None
 
 
+class Going:
+    """An iterator of the program's, for C code that would ask it for its iterator again: it may begin again then."""
+
+    __slots__ = ("iterator",)
+
+    def __init__(self, iterator):
+        self.iterator = iterator
+
+    def __iter__(self):
+        return self
+
+    def __next__(self):
+        return next(self.iterator)
+
+
+def going(value):
+    """An iterator, or a tuple of some, as C code may take it over."""
+    if type(value) is tuple:
+        return tuple(map(going, value))
+    return Going(value) if isinstance(find_on_type(type(value), "__iter__"), FunctionType) else value
+
+
+ADVANCED = frozenset("iterator iterators source active data selectors".split())
+"""The parameters of steps that are iterators."""
+
+
+def made_of_state(make, places, *state):
+    return make(*[going(value) if i in places else value for i, value in enumerate(state)])
+
+
 def register(steps):
     for step, sample, *made in steps:
+        names = step.__code__.co_varnames[: step.__code__.co_argcount]
+        places = tuple(i for i, name in enumerate(names) if name in ADVANCED)
+        if made and places:
+            made[0] = functools.partial(made_of_state, made[0], places)
         BY_CODE[step.__code__] = BuiltinIterator(type(sample), sample, *made)
 
 
@@ -227,3 +299,5 @@ register(
         (matches, iter(int, 0), iterator_over),
     )
 )
+for kind in template_strings.ITERATED:
+    register(((template_parts, iter(kind()), lambda parts, at, kind=kind: iter(kind(*parts[at:]))),))

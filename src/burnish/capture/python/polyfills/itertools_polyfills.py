@@ -7,9 +7,11 @@ They follow the rules of ``iterator_polyfills``.
 
 from __future__ import annotations
 
+import functools
 import itertools
+from types import FunctionType
 
-from .iterator_polyfills import always, iterators_of, let_go, register
+from .iterator_polyfills import always, going, iterators_of, let_go, register
 
 
 def filterfalse(predicate, iterator):
@@ -27,11 +29,9 @@ def accumulate(iterator, func, initial, total):
     """``total`` is empty or holds one value."""
     if initial is not None:
         total, initial = (initial,), None
-    elif not total:
-        total = (next(iterator),)
     else:
-        value = next(iterator)
-        total = (total[0] + value if func is None else func(total[0], value),)
+        value = next(iterator)  # which may advance this one
+        total = (value if not total else total[0] + value if func is None else func(total[0], value),)
     yield total[0]
 
 
@@ -304,6 +304,10 @@ def new_groupby(iterable, key=None):
     return groupby([iter(iterable), key, (), (), (), 0])
 
 
+def grouped(shared):
+    return itertools.groupby(going(shared[0]), shared[1])
+
+
 def tee(items, n=2):
     """Each copy advances by itself. They share the list of values read so far."""
     if n < 0:
@@ -324,6 +328,20 @@ def tee_copy(seen, at):
     yield values[at - 1]
 
 
+def combine(results, at, pools, options):
+    """``results``: those that are left. They go when a segment has ended: ``at`` counts them."""
+    value = next(results)
+    at += 1
+    yield value
+
+
+def combinations_left(kind, results, at, pools, options):
+    made = kind(*pools, **options)
+    for _ in range(at):
+        next(made)
+    return made
+
+
 def itertool_of_lists(cls, args, kwargs):
     return cls(*[list(a) if hasattr(a, "__iter__") else a for a in args], **kwargs)
 
@@ -341,10 +359,30 @@ register(
         (zip_longest, itertools.zip_longest(), zipped_longest, always, end_zip_longest),
         (compress, itertools.compress((), ()), itertools.compress),
         (cycle, itertools.cycle(()), cycled),
-        (groupby, itertools.groupby(()), lambda shared: itertools.groupby(*shared[:2]), lambda shared: not shared[5]),
+        (
+            groupby,
+            itertools.groupby(()),
+            lambda shared: itertools.groupby(going(shared[0]), shared[1]),
+            lambda shared: not shared[5],
+        ),
         (group, next(itertools.groupby("a"))[1]),
         (tee_copy, itertools.tee(())[0]),
     )
 )
 if hasattr(itertools, "batched"):
     register(((batched, itertools.batched((), 1), batches, always, let_go),))
+
+COMBINED = {
+    type(sample): FunctionType(combine.__code__.replace(co_name=type(sample).__name__), globals())
+    for sample in (
+        itertools.product(),
+        itertools.permutations(()),
+        itertools.combinations((), 0),
+        itertools.combinations_with_replacement((), 0),
+    )
+}
+"""By kind. The iterators of a kind are known by the code of its function."""
+register(
+    (step, kind() if kind is itertools.product else kind((), 0), functools.partial(combinations_left, kind))
+    for kind, step in COMBINED.items()
+)
