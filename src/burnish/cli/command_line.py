@@ -61,7 +61,13 @@ def doctor(options: argparse.Namespace) -> int:
         broken += finding.works is False
         print(f"{finding.name:<20} {mark:<6} {finding.text}", flush=True)
     if broken:
-        print(f"\n{broken} of these {'do' if broken > 1 else 'does'} not work.", file=sys.stderr)
+        print(
+            f"\n{broken} of these {'do' if broken > 1 else 'does'} not work. Where the text does not say what to do, "
+            "reinstall the package that it names; programs run eagerly until then.",
+            file=sys.stderr,
+        )
+    else:
+        print("\nBurnish works here. `burnish report SCRIPT.py` shows what it does with a program.")
     return 1 if broken else 0
 
 
