@@ -23,6 +23,7 @@ from typing import Any
 import torch
 from torch.fx import GraphModule, Node
 
+from .. import plugins
 from ..concurrency.compute_once import once
 from ..runtime.disk.disk_cache import disk_cache
 from ..runtime.gpus_of_inputs import gpus_of
@@ -292,7 +293,7 @@ def compiler_identity() -> str:
 
     return (
         f"burnish {source_digest()} torch {torch.__version__} llvmlite {llvmlite.__version__} {machine()} "
-        f"{current().cpu} {os.cpu_count()}"
+        f"{current().cpu} {os.cpu_count()} {plugins.identity_for_compiler()}"
     )
 
 
