@@ -193,6 +193,22 @@ def test_command_runs_a_script_with_its_arguments_and_status(tmp_path):
     run = subprocess.run([sys.executable, *words], cwd=tmp_path, capture_output=True, text=True)
     assert run.returncode == 3 and run.stdout == "__main__ --epochs 1\n" and "out.html" in run.stderr
     assert len(data_of(tmp_path / "out.html")["segments"]) == 1
+    assert run.stderr.startswith("\n1 segment, 0 graph breaks, 0 recompiles, ") and "script.py:2" in run.stderr
+
+
+def test_summary_names_the_parameter_that_changed(tmp_path):
+    class Model(nn.Module):
+        def training_step(self, batch, index):
+            return batch[0] * index
+
+    model = Model()
+    step = burnish.compile(model.training_step)
+    with burnish.report(tmp_path / "report.html") as report:
+        for size in (3, 3, 5):
+            step([torch.ones(size)], 1)
+    (line,) = [line for line in report.summary if line.startswith("Recompiled")]
+    assert line.endswith("training_step: batch[0] (shape) was (3,) and is now (5,)")
+    assert any(line.startswith("Memory of the largest graph, which begins at ") for line in report.summary)
 
 
 def test_setting_writes_a_report_of_each_process(tmp_path):

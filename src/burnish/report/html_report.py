@@ -23,6 +23,7 @@ import torch
 from .. import plugins
 from .profile_segments import copy_bandwidth, seconds_of
 from .record_run import Measured, RunRecorder, machine
+from .summary_in_words import summary
 from .write_recorded_run import RecordedFile
 
 PAGE = Path(__file__).parent / "page"
@@ -36,9 +37,13 @@ SIDE = 768
 class Report(RecordedFile):
     """The context manager."""
 
+    summary: list[str] | None = None
+    """The top of the page as lines of text, when it has been written."""
+
     def write(self) -> None:
         data = page_data(self.run)
         self.path.write_text(page(data | {"sections": sections_of_plugins(data)}), encoding="utf-8")
+        self.summary = summary(data)
 
 
 def page(data: dict[str, Any]) -> str:

@@ -9,6 +9,7 @@ The plain machine executes a break's instruction in both cases. Its result deter
 from __future__ import annotations
 
 import functools
+import re
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
@@ -85,6 +86,15 @@ class Program:
         self.continuations, self.sizes, self.specialized_sizes, self.tried_again = {}, {}, {}, 0
         self.entry = Continuation(None, "entry", self.entry.location)
         self.first_call, self.others = None, {}
+
+    def parameter_named(self, source: str) -> str:
+        """`batch[0]` for `args[0][0]`, in messages: anything but a function is called through a function of ours."""
+        found = re.match(r"args\[(\d+)\]", source)
+        code = code_of(self.subject) if found and not isinstance(self.subject, functools.partial) else None
+        if found is None or code is None:
+            return source
+        names = code.co_varnames[not isinstance(self.subject, FunctionType) : code.co_argcount]  # without `self`
+        return names[int(found[1])] + source[found.end() :] if int(found[1]) < len(names) else source
 
     def with_backend(self, backend: Any) -> Program:
         """The same program with another backend, which a stance names."""
