@@ -16,7 +16,7 @@ import pytest
 PACKAGE = "burnish"
 SOURCE = Path(__file__).parent.parent / "src" / PACKAGE
 
-BASE = {"concurrency", "errors", "events", "fuel", "settings"}
+BASE = {"concurrency", "errors", "events", "fuel", "plugins", "settings"}
 COMPILER = {"lower", "schedule", "codegen"}
 EVERYTHING = {"anything"}
 
@@ -27,8 +27,9 @@ MAY_IMPORT = {
     "concurrency": set(),
     "settings": {"errors"},
     "fuel": {"events", "settings"},
+    "plugins": {"concurrency", "errors"},
     "runtime": BASE | {"tensors", "captured_graph"},
-    "report": {"concurrency", "errors", "events"},
+    "report": {"concurrency", "errors", "events", "plugins"},
     "tensors": BASE,
     # What capture notes beside a graph, for the compiler and for run time.
     "captured_graph": BASE | {"tensors"},

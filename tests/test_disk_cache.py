@@ -114,7 +114,8 @@ def test_a_full_disk_ends_the_writing_and_not_the_reading_of_other_processes(she
         raise OSError(errno.ENOSPC, "No space left on device")
 
     monkeypatch.setattr(os, "replace", full)
-    shelf.put("kind", "key", b"2")
+    with pytest.warns(UserWarning, match="No space left.*BURNISH_CACHE_DIR"):
+        shelf.put("kind", "key", b"2")
     assert "No space left" in shelf.why_not
     monkeypatch.undo()
     assert [path for _, _, path in shelf.entries()] == [shelf.path("kind", "before")], "nothing half written is left"
@@ -223,8 +224,20 @@ def filled(tmp_path):
         yield tmp_path / "first"
 
 
+def test_a_folder_that_cannot_be_used_is_said_once(tmp_path):
+    (tmp_path / "file").write_text("")
+    with (
+        settings.patch(cache=True, cache_dir=tmp_path / "file" / "cache", check=False),
+        pytest.warns(UserWarning) as said,
+    ):
+        for factor in (2, 3):
+            assert burnish.compile(lambda x, factor=factor: x.sin() * factor)(torch.zeros(5)).sum() == 0
+    (warning,) = said
+    assert "cannot be used: Not a directory. Set BURNISH_CACHE_DIR" in str(warning.message)
+
+
 def test_a_cache_is_carried_to_another_machine(filled, tmp_path, capsys):
-    assert command_line.main(["cache", "info"]) == 0 and "1 of program" in capsys.readouterr().out
+    assert command_line.main(["cache", "info"]) == 0 and "1 compiled graphs" in capsys.readouterr().out
     assert command_line.main(["cache", "export", str(tmp_path / "cache.zip")]) == 0
     assert "entries of" in capsys.readouterr().out
     with settings.patch(cache_dir=tmp_path / "second"):

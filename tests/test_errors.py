@@ -2,11 +2,14 @@
 
 import inspect
 import pickle
+import traceback
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+import torch
 
+import burnish
 from burnish import errors
 from burnish.errors import BackendError, BurnishError, InternalError, Unsupported, UserError, did_you_mean
 
@@ -66,3 +69,17 @@ def test_internal_error_without_dump_says_how_to_get_one():
 def test_near_names_are_offered_and_far_ones_are_not():
     assert did_you_mean("inducter", ["eager", "inductor"]) == ' Did you mean "inductor"?'
     assert did_you_mean("zzz", ["eager", "inductor"]) == ""
+
+
+def test_traceback_of_a_break_shows_none_of_the_interpreter():
+    def branches(x):
+        return x if x.sum() > 0 else -x
+
+    def calls(x):
+        return branches(x) + 1
+
+    with pytest.raises(burnish.Unsupported) as caught:
+        burnish.compile(calls, fullgraph=True)(torch.ones(3))
+    files = [entry.filename for entry in traceback.extract_tb(caught.value.__traceback__)]
+    assert files[0] == __file__ and all(name.endswith(("compile_callable.py", "engine.py")) for name in files[1:])
+    assert len(files) <= 4  # a frame cannot hide itself while an error leaves it

@@ -20,12 +20,27 @@ import difflib
 import inspect
 import os
 import sys
+import types
 import warnings
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Protocol
 
 OURS = os.path.dirname(os.path.abspath(__file__)) + os.sep
+
+
+def hide_own_frames(error: BaseException) -> None:
+    """Leave the user's lines alone in its traceback."""
+    entries: list[types.TracebackType] = []
+    entry = error.__traceback__
+    while entry is not None:
+        if not entry.tb_frame.f_code.co_filename.startswith(OURS):
+            entries.append(entry)
+        entry = entry.tb_next
+    made = None
+    for entry in reversed(entries):
+        made = types.TracebackType(made, entry.tb_frame, entry.tb_lasti, entry.tb_lineno)
+    error.__traceback__ = made
 
 
 class Reason(Protocol):

@@ -243,6 +243,14 @@ def test_repr_shows_the_module_inside_and_how_it_last_ran(compiled):
     with burnish.set_stance("force_eager"):
         compiled(X)
     assert "1 segment, the last call ran as plain Python" in repr(compiled)
+    assert "1 segment, the last call ran as plain Python" in compiled._repr_html_()
+
+
+def test_notebooks_show_how_a_function_last_ran():
+    compiled = burnish.compile(lambda x: x.sin() * 2, name="wave")
+    assert "compiled when it is called" in compiled._repr_html_()
+    compiled(X)
+    assert "&lt;lambda&gt;: 1 segment, the last call ran compiled" in compiled._repr_html_()
 
 
 def test_moving_and_converting_changes_the_original_and_recompiles(net, compiled):

@@ -18,6 +18,7 @@ from burnish.capture.breaks import CATALOG
 from burnish.cli.command_line import _parser
 from burnish.frontend import modes_and_options
 
+from ..browser import HAS_BROWSER, browser
 from . import pages
 
 PAGES = {page.relative_to(pages.DOCS).as_posix(): page.read_text("utf-8") for page in sorted(pages.DOCS.rglob("*.md"))}
@@ -82,6 +83,21 @@ def test_the_site_builds_without_a_warning(tmp_path):
     for page in PAGES:
         html = (tmp_path / "site" / page.replace(".md", ".html")).read_text("utf-8")
         assert not re.findall(r'<(?:script|link|img)[^>]+(?:src|href)="https?:', html), "the site loads from elsewhere"
+    if HAS_BROWSER:
+        search_in_files(tmp_path / "site")
+
+
+def search_in_files(site):
+    """Pages that are opened as files can be searched, without a network."""
+    with browser() as started:
+        for name in ("getting-started.html", "dev/guards.html"):
+            page, asked = started.new_page(), []
+            page.on("request", lambda request, asked=asked: asked.append(request.url))
+            page.goto((site / name).as_uri())
+            page.keyboard.press("/")
+            page.keyboard.type("recompile")
+            page.wait_for_selector(".md-search-result__item", state="attached")
+            assert {url.partition(":")[0] for url in asked} <= {"file", "about", "data", "blob"}
 
 
 # ---- names of torch
@@ -196,7 +212,7 @@ def test_commands_that_a_page_shows_are_understood(name):
     for block in pages.blocks_of(PAGES[name]):
         for line in block.body.splitlines() if block.language == "sh" else ():
             words = line.partition("#")[0].split()
-            if words[:1] == ["burnish"]:
+            if words[:1] == ["burnish"] and words[1:] != ["--version"]:  # which ends the process
                 _parser().parse_args(words[1:])
             elif words[:1] == ["make"]:
                 assert f"\n{words[1]}:" in (MKDOCS.parent / "Makefile").read_text("utf-8")

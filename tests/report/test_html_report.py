@@ -1,10 +1,8 @@
 """The HTML report: what it says of a run, that it changes nothing in it, and that it works in a browser."""
 
-import importlib.util
 import json
 import os
 import re
-import shutil
 import subprocess
 import sys
 
@@ -17,11 +15,9 @@ from burnish import events
 from burnish.errors import UserError
 from burnish.report import html_report
 
+from ..browser import browser, needs_browser
 from ..forked_programs import run_program
 
-CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
-HAS_BROWSER = CHROMIUM is not None and importlib.util.find_spec("playwright") is not None
-needs_browser = pytest.mark.skipif(not HAS_BROWSER, reason="needs Chromium and Playwright")
 HOSTILE = "</script><script>window.ran = true</script><img src=x onerror='window.ran = true'>"
 
 
@@ -132,13 +128,10 @@ def test_page_refers_to_nothing_outside(reported):
 
 @pytest.fixture
 def open_page():
-    from playwright.sync_api import sync_playwright
-
-    with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+    with browser() as started:
 
         def opened(path, link=""):
-            page, errors = browser.new_page(color_scheme="light"), []
+            page, errors = started.new_page(color_scheme="light"), []
             page.on("pageerror", lambda error: errors.append(str(error)))
             page.on("console", lambda told: errors.append(told.text) if told.type == "error" else None)
             page.goto(f"{path.as_uri()}{link}")
@@ -146,7 +139,6 @@ def open_page():
             return page, errors
 
         yield opened
-        browser.close()
 
 
 @needs_browser
@@ -201,6 +193,22 @@ def test_command_runs_a_script_with_its_arguments_and_status(tmp_path):
     run = subprocess.run([sys.executable, *words], cwd=tmp_path, capture_output=True, text=True)
     assert run.returncode == 3 and run.stdout == "__main__ --epochs 1\n" and "out.html" in run.stderr
     assert len(data_of(tmp_path / "out.html")["segments"]) == 1
+    assert run.stderr.startswith("\n1 segment, 0 graph breaks, 0 recompiles, ") and "script.py:2" in run.stderr
+
+
+def test_summary_names_the_parameter_that_changed(tmp_path):
+    class Model(nn.Module):
+        def training_step(self, batch, index):
+            return batch[0] * index
+
+    model = Model()
+    step = burnish.compile(model.training_step)
+    with burnish.report(tmp_path / "report.html") as report:
+        for size in (3, 3, 5):
+            step([torch.ones(size)], 1)
+    (line,) = [line for line in report.summary if line.startswith("Recompiled")]
+    assert line.endswith("training_step: batch[0] (shape) was (3,) and is now (5,)")
+    assert any(line.startswith("Memory of the largest graph, which begins at ") for line in report.summary)
 
 
 def test_setting_writes_a_report_of_each_process(tmp_path):
@@ -211,8 +219,11 @@ def test_setting_writes_a_report_of_each_process(tmp_path):
     assert len(data_of(path)["segments"]) == 1
 
 
-@pytest.mark.slow
-def test_page_of_a_deep_model_stays_small(tmp_path):
+@pytest.fixture(scope="module")
+def deep_report(tmp_path_factory):
+    """Of a model of 48 layers."""
+    path = tmp_path_factory.mktemp("deep") / "report.html"
+
     class Block(nn.Module):
         def __init__(self):
             super().__init__()
@@ -221,7 +232,7 @@ def test_page_of_a_deep_model_stays_small(tmp_path):
         def forward(self, x):
             return x + self.down(nn.functional.gelu(self.up(self.norm(x))))
 
-    model, path = nn.Sequential(*[Block() for _ in range(48)]), tmp_path / "report.html"
+    model = nn.Sequential(*[Block() for _ in range(48)])
     compiled = burnish.compile(model)
     with burnish.report(path):
         for _ in range(3):
@@ -229,9 +240,22 @@ def test_page_of_a_deep_model_stays_small(tmp_path):
         with torch.no_grad():
             for _ in range(200):
                 compiled(torch.randn(8, 32))
-    data = data_of(path)
-    assert path.stat().st_size < 5_000_000 and len(data["spans"]) == html_report.MOST_SPANS
+    return path
+
+
+@pytest.mark.slow
+def test_page_of_a_deep_model_stays_small(deep_report):
+    data = data_of(deep_report)
+    assert deep_report.stat().st_size < 5_000_000 and len(data["spans"]) == html_report.MOST_SPANS
     assert data["spans_left_out"] > 0
+
+
+@pytest.mark.slow
+@needs_browser
+def test_page_of_a_deep_model_is_drawn_with_few_elements(deep_report, open_page):
+    """What is folded is drawn when it is opened: so the page is there at once."""
+    page, errors = open_page(deep_report)
+    assert errors == [] and page.evaluate("document.getElementsByTagName('*').length") < 20_000
 
 
 def test_folder_that_cannot_be_made_costs_a_warning(tmp_path):

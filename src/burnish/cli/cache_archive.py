@@ -25,6 +25,14 @@ from ..errors import UserError
 from ..runtime.disk.disk_cache import DiskCache, Entry, read_entry
 
 NAME = re.compile(r"[0-9a-f]{2}/[0-9a-f]{62}", re.ASCII)
+WORDS = {
+    "compiled graphs, ready to run": ("program",),
+    "pieces of machine code for CPUs, which graphs share": ("object code", "watcher"),
+    "pieces of machine code for GPUs": ("cubin",),
+    "measurements of which library call or kernel is fastest": ("measured",),
+}
+"""What entries hold, in a user's words, and their kinds."""
+
 LARGEST = 64 << 20
 """Bytes of one entry, unpacked."""
 
@@ -54,7 +62,9 @@ def described(cache: DiskCache) -> list[str]:
     kinds: Counter[str] = Counter()
     for _, entry in read_all(cache):
         kinds[entry.kind] += 1
-    return [head, *(f"  {count} of {kind}" for kind, count in sorted(kinds.items()))]
+    described = Counter({what: sum(kinds[kind] for kind in of) for what, of in WORDS.items()})
+    described["other"] = kinds.total() - described.total()
+    return [head, *(f"{count:>8} {what}" for what, count in described.items() if count)]
 
 
 def read_all(cache: DiskCache) -> Iterator[tuple[bytes, Entry]]:

@@ -61,7 +61,13 @@ def doctor(options: argparse.Namespace) -> int:
         broken += finding.works is False
         print(f"{finding.name:<20} {mark:<6} {finding.text}", flush=True)
     if broken:
-        print(f"\n{broken} of these {'do' if broken > 1 else 'does'} not work.", file=sys.stderr)
+        print(
+            f"\n{broken} of these {'do' if broken > 1 else 'does'} not work. Where the text does not say what to do, "
+            "reinstall the package that it names; programs run eagerly until then.",
+            file=sys.stderr,
+        )
+    else:
+        print("\nBurnish works here. `burnish report SCRIPT.py` shows what it does with a program.")
     return 1 if broken else 0
 
 
@@ -117,18 +123,19 @@ def report(options: argparse.Namespace) -> int:
     script, *arguments = options.script
     if not Path(script).exists():
         raise UserError(f"There is no file {script}.")
+    written = report(options.output)
     before = sys.argv, sys.path[0]
     sys.argv, sys.path[0] = [script, *arguments], str(Path(script).resolve().parent)
     try:
-        with report(options.output):
+        with written:
             runpy.run_path(script, run_name="__main__")
     except Exception:  # an error of the script, shown as Python shows it, also if it is one of ours
         traceback.print_exc()
         return 1
     finally:
         sys.argv, sys.path[0] = before
-        if options.output.exists():
-            print(f"The report is in {options.output}", file=sys.stderr)
+        if written.summary is not None:
+            print("", *written.summary, "", f"The report is in {options.output}", sep="\n", file=sys.stderr)
     return 0
 
 

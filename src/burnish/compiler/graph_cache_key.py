@@ -23,6 +23,7 @@ from typing import Any
 import torch
 from torch.fx import GraphModule, Node
 
+from .. import plugins
 from ..captured_graph.checkpoint_hooks import MARK
 from ..captured_graph.compile_request import facts_of_input, request_of
 from ..concurrency.compute_once import once
@@ -292,7 +293,7 @@ def compiler_identity() -> str:
 
     return (
         f"burnish {source_digest()} torch {torch.__version__} llvmlite {llvmlite.__version__} {machine()} "
-        f"{current().cpu} {os.cpu_count()}"
+        f"{current().cpu} {os.cpu_count()} {plugins.identity_for_compiler()}"
     )
 
 

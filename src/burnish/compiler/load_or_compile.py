@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from torch.fx import GraphModule
 
-from .. import events
+from .. import events, plugins
 from ..captured_graph.compile_request import request_of
 from ..ir.untraceable_graph import Untraceable
 from ..settings import Settings, current
@@ -70,6 +70,7 @@ def found_or_made(
     gm: GraphModule, key_of: Callable[[], str | None], compiled: Callable[[], Any]
 ) -> tuple[Any, NativeTools]:
     background_imports.end()
+    plugins.start_in_compiler()
     settings = current()
     key, programs = None, request_of(gm).programs
     lines = [node.meta.get("stack_trace") for node in gm.graph.nodes]

@@ -34,7 +34,7 @@ from ..errors import UserError
 from ..integrations.torch_compile import know_burnish, torch_arguments
 from . import late_bound_api, marks, stance
 from .compile_options import options_of
-from .live_programs import keep_track, segments_of
+from .live_programs import as_html, keep_track, state_of
 
 Module = TypeVar("Module", bound=torch.nn.Module)
 
@@ -101,13 +101,10 @@ class CompiledModule(torch.nn.Module):
 
     def extra_repr(self) -> str:
         program = self.__dict__.get("__burnish_program__")
-        if program is None:  # not made yet, and shown by a debugger
-            return ""
-        count = sum(1 for _ in segments_of(program))
-        if not count:
-            return "compiled when it is called"
-        how = "ran compiled" if program.ran_compiled else "ran as plain Python"
-        return f"{count} segment{'s' * (count != 1)}, the last call {how}"
+        return "" if program is None else state_of(program)  # not made yet, and shown by a debugger
+
+    def _repr_html_(self) -> str:
+        return as_html(repr(self))
 
     @property
     def _compile_kwargs(self) -> dict[str, Any]:

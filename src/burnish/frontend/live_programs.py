@@ -35,3 +35,19 @@ def segments_of(program: Program) -> Iterator[tuple[Any, Any]]:
     for point in (program.entry, *program.continuations.values()):
         for segment in point.segments:
             yield segment, point.location
+
+
+def state_of(program: Program) -> str:
+    """For a person: whether it is compiled, and whether that is what ran."""
+    segments = sum(1 for _ in segments_of(program))
+    if not segments:
+        return "compiled when it is called"
+    how = "ran compiled" if program.ran_compiled else "ran as plain Python"
+    return f"{segments} segment{'s' * (segments != 1)}, the last call {how}"
+
+
+def as_html(text: str) -> str:
+    """For a notebook."""
+    from ..report.text_layout import preformatted  # here: programs need no reports
+
+    return preformatted(text)

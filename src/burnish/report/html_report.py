@@ -14,13 +14,16 @@ import json
 import platform
 import sys
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import torch
 
+from .. import plugins
 from .profile_segments import copy_bandwidth, seconds_of
 from .record_run import Measured, RunRecorder, machine
+from .summary_in_words import summary
 from .write_recorded_run import RecordedFile
 
 PAGE = Path(__file__).parent / "page"
@@ -34,8 +37,13 @@ SIDE = 768
 class Report(RecordedFile):
     """The context manager."""
 
+    summary: list[str] | None = None
+    """The top of the page as lines of text, when it has been written."""
+
     def write(self) -> None:
-        self.path.write_text(page(page_data(self.run)), encoding="utf-8")
+        data = page_data(self.run)
+        self.path.write_text(page(data | {"sections": sections_of_plugins(data)}), encoding="utf-8")
+        self.summary = summary(data)
 
 
 def page(data: dict[str, Any]) -> str:
@@ -77,6 +85,16 @@ def page_data(run: RunRecorder) -> dict[str, Any]:
         "strings": list(strings),
         "texts": list(texts),
     }  # fmt: skip
+
+
+def sections_of_plugins(data: dict[str, Any]) -> list[dict[str, Any]]:
+    """Each plug-in gets the report's data, and returns the columns and rows of a table, which has its name."""
+
+    def table_of(section: Callable[[dict[str, Any]], Any]) -> dict[str, Any]:
+        columns, rows = section(data)
+        return {"columns": [*map(str, columns)], "rows": [[*map(str, row)] for row in rows]}
+
+    return [{"title": name, **table} for name, table in plugins.call_all("report", table_of)]
 
 
 def index(table: dict[str, int], text: str) -> int:

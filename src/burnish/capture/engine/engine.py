@@ -9,6 +9,7 @@ The plain machine executes a break's instruction in both cases. Its result deter
 from __future__ import annotations
 
 import functools
+import re
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
@@ -20,7 +21,7 @@ import torch
 
 from ... import events
 from ...backends.registry import lookup
-from ...errors import BackendError
+from ...errors import BackendError, Unsupported, hide_own_frames
 from ...runtime.contest.whole_call_contest import EAGER_STAYS
 from ...runtime.give_up_failing_graphs import MOST_IN_A_ROW, Failing
 from ...runtime.program.autograd_function import saving_is_watched
@@ -85,6 +86,15 @@ class Program:
         self.continuations, self.sizes, self.specialized_sizes, self.tried_again = {}, {}, {}, 0
         self.entry = Continuation(None, "entry", self.entry.location)
         self.first_call, self.others = None, {}
+
+    def parameter_named(self, source: str) -> str:
+        """`batch[0]` for `args[0][0]`, in messages: anything but a function is called through a function of ours."""
+        found = re.match(r"args\[(\d+)\]", source)
+        code = code_of(self.subject) if found and not isinstance(self.subject, functools.partial) else None
+        if found is None or code is None:
+            return source
+        names = code.co_varnames[not isinstance(self.subject, FunctionType) : code.co_argcount]  # without `self`
+        return names[int(found[1])] + source[found.end() :] if int(found[1]) < len(names) else source
 
     def with_backend(self, backend: Any) -> Program:
         """The same program with another backend, which a stance names."""
@@ -217,6 +227,9 @@ class Program:
             if frame is None:
                 raise interrupt
             return keyboard_interrupts.raise_in(Machine(frame), interrupt)
+        except Unsupported as error:
+            hide_own_frames(error)
+            raise
         finally:
             del interrupt
 

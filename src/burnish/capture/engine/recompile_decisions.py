@@ -129,7 +129,8 @@ def explain_miss(program: Program, continuation: Continuation, slots: list) -> N
     for i, segment in enumerate(continuation.segments):
         failure = first_failure(segment.guards, slots)
         if failure is not None:
-            failures.append((i, *failure))
+            source, *values = failure
+            failures.append((i, program.parameter_named(source), *values))
     events.emit(
         "guards.missed", function=program.entry.location.function, location=continuation.location, failures=failures
     )

@@ -445,6 +445,12 @@
       el("p", {}, note.text, note.times > 1 ? el("span", { class: "soft" }, ` (${note.times} times)`) : null))));
   }
 
+  function pluginSections() {
+    data.sections.forEach(({ title, columns, rows }, k) => section(`plugin-${k}`, title, el("div", { class: "panel" }, table(
+      columns.map((column, c) => [column, (row) => row.cells[c], (row) => row.cells[c], c ? undefined : "left"]),
+      rows.map((cells) => ({ cells, search: cells.join(" ") }))))));
+  }
+
   // ---- search, theme, links
 
   function search() {
@@ -478,7 +484,7 @@
   });
 
   document.title = `Burnish report: ${data.program}`;
-  summary(); timeline(); functionList(); breakList(); missList(); lineList(); kernelTable(); graphList(); contestTable(); noteList();
+  summary(); timeline(); functionList(); breakList(); missList(); lineList(); kernelTable(); graphList(); contestTable(); noteList(); pluginSections();
   document.body.dataset.ready = "yes";
   go();
 })();

@@ -48,6 +48,8 @@ LOOK_AGAIN = 3600.0
 """Seconds after which the next process checks the size when it writes its first entry. With 14,000 entries, a check
 takes 0.1 s."""
 
+ELSEWHERE = "Set BURNISH_CACHE_DIR to a folder of yours, or BURNISH_CACHE=0"
+
 LOOKED = "looked"
 """The file whose modification time is that of the last check."""
 
@@ -104,7 +106,7 @@ class DiskCache:
             self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
             status = self.folder.stat()
         except OSError as error:
-            return f"{self.folder} cannot be used: {error.strerror}"
+            return f"{self.folder} cannot be used: {error.strerror}. {ELSEWHERE}"
         why = why_not_trusted(self.folder, status)
         if why is None:
             return None
@@ -162,6 +164,11 @@ class DiskCache:
             events.emit("cache.refused", text=text)
             warn(text, UserWarning)
 
+    def turn_off(self, why: str) -> None:
+        self.why_not = why
+        events.emit("cache.off", text=why)
+        warn(f"The cache on disk is off, so each process compiles everything again: {why}.", UserWarning)
+
     def put(self, kind: str, key: str, data: bytes) -> None:
         self.write(self.path(kind, key), written_entry(kind, key, data))
 
@@ -177,8 +184,7 @@ class DiskCache:
             os.replace(aside, path)
         except OSError as error:
             # Stop after the first error: a full or read-only disk will fail for the next entry too.
-            self.why_not = f"{self.folder} cannot be written to: {error.strerror}"
-            events.emit("cache.off", text=self.why_not)
+            self.turn_off(f"{self.folder} cannot be written to: {error.strerror}. {ELSEWHERE}")
             if aside is not None:
                 with contextlib.suppress(OSError):
                     os.unlink(aside)
@@ -237,9 +243,7 @@ def disk_cache() -> DiskCache | None:
 def _opened(folder: Path) -> DiskCache:
     made = DiskCache(folder)
     if made.why_not is not None:
-        events.emit("cache.off", text=made.why_not)
-        if made.is_distrusted:
-            warn(f"The cache on disk is off: {made.why_not}.", UserWarning)
+        made.turn_off(made.why_not)
     return made
 
 

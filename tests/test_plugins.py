@@ -1,0 +1,63 @@
+"""Plug-ins of installed packages: the three of the page work, and one that fails costs a warning."""
+
+import os
+import subprocess
+import sys
+import tomllib
+
+import pytest
+
+from .docs import pages
+
+PAGE = (pages.DOCS / "plugins.md").read_text("utf-8")
+
+PROGRAM = """
+import torch, toy_plugin, burnish
+from burnish import events, plugins
+
+plans = []
+events.subscribe(lambda event: plans.append(str(event.data["plan"])), {"loops"})
+fused = burnish.compile(lambda x: torch.ops.toy_plugin.hinge(x * 2, 1.0).exp())
+product = burnish.compile(torch.nn.functional.linear)
+x, weight = torch.linspace(-1, 1, 64).reshape(8, 8), torch.randn(4, 8)
+with burnish.report("report.html"):
+    for _ in range(2):
+        torch.testing.assert_close(fused(x), (1 - x * 2).clamp(min=0).exp())
+        torch.testing.assert_close(product(x, weight), x @ weight.T)
+assert "exp(max(" in plans[0], plans[0]
+
+from burnish.schedule.library.autotune_candidates import candidates
+from burnish.schedule.library.call_specs import LinearSpec
+from burnish.tensors.tensor_types import TensorType
+f32 = [TensorType.contiguous(shape, torch.float32) for shape in ((8, 8), (4, 8))]
+assert [c.name for c in candidates(LinearSpec(*f32))].count("toy linear") == 1
+assert "toy=toy_plugin:register 1.5" in plugins.identity_for_compiler()
+"""
+
+
+@pytest.fixture
+def installed(tmp_path):
+    """The package of the page, as pip would install it."""
+    code = [block for block in pages.blocks_of(PAGE) if block.title == "toy_plugin.py"]
+    (project,) = (tomllib.loads(block.body) for block in pages.blocks_of(PAGE) if block.title == "pyproject.toml")
+    (tmp_path / "toy_plugin.py").write_text("\n".join(block.body for block in code))
+    info = tmp_path / "toy_plugin-1.5.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: toy-plugin\nVersion: 1.5\n")
+    groups = project["project"]["entry-points"]
+    groups["burnish.report"]["Broken"] = "toy_plugin:no_such_function"
+    text = ""
+    for group, points in groups.items():
+        text += f"[{group}]\n" + "".join(f"{name} = {value}\n" for name, value in points.items())
+    (info / "entry_points.txt").write_text(text)
+    return tmp_path
+
+
+def test_plugins_of_a_package_are_found_and_used(installed):
+    environment = {**os.environ, "PYTHONPATH": f"{installed}{os.pathsep}{os.environ['PYTHONPATH']}"}
+    command = [sys.executable, "-c", PROGRAM]
+    run = subprocess.run(command, cwd=installed, env=environment, capture_output=True, text=True)
+    assert run.returncode == 0, run.stderr
+    assert "The plug-in Broken (toy_plugin:no_such_function) failed, and is left out" in run.stderr
+    page = (installed / "report.html").read_text()
+    assert '"title":"Longest lines","columns":["Line","Step"],"rows":[["' in page and '"title":"Broken"' not in page
