@@ -10,7 +10,7 @@ BENCH_STAMP := $(VENV)/.installed-bench
 DOCS_STAMP := $(VENV)/.installed-docs
 RIVALS := torch.compile,torch.compile:max-autotune,torch.compile:freezing,onnxruntime,openvino
 
-.PHONY: setup demo bench test lint docs
+.PHONY: setup demo bench test lint docs platforms
 
 setup: $(STAMP)
 
@@ -34,6 +34,10 @@ $(BENCH_STAMP): $(STAMP)
 test: export PYTHONDONTWRITEBYTECODE :=
 test: $(STAMP)
 	$(BIN)/python -m pytest -m 'not slow' -n 2 --dist loadfile
+
+# On other versions of Python and PyTorch, which take hours: see bench/platforms/__main__.py.
+platforms: $(STAMP)
+	$(BIN)/python -m bench.platforms $(ARGS)
 
 lint: $(STAMP)
 	$(BIN)/python -m ruff check

@@ -3,6 +3,7 @@
 #
 #   bench/platforms/suite_on_debian_python.sh 3.14                          the whole suite
 #   bench/platforms/suite_on_debian_python.sh 3.14 tests/test_tiny.py -x    further arguments are pytest's
+#   bench/platforms/suite_on_debian_python.sh 3.14 -- -c 'import torch'     after --, they are Python's
 #
 # Makes a root directory with that Python and a virtual environment, once, in PLATFORM_ROOT (default:
 # /tmp/burnish-python3.14), and runs pytest in it. The machine's own packages and sources stay as they are: apt works
@@ -75,5 +76,10 @@ if [ ! -e "$base/complete" ]; then
     inside "python$python" -m venv /venv
     inside /venv/bin/pip install "$torch" llvmlite numpy scipy pytest pytest-xdist expecttest hypothesis setuptools cryptography
     touch "$base/complete"
+fi
+if [ "${1-}" = -- ]; then
+    shift
+    inside /venv/bin/python "$@"
+    exit
 fi
 inside /venv/bin/python -m pytest -p no:cacheprovider "${@:-tests}"

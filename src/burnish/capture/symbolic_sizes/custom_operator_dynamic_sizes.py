@@ -37,7 +37,7 @@ class Context:
 def sizes_from_data(operator: Any, args: tuple, kwargs: dict, result: Any) -> list[tuple[int, ...]] | None:
     """For each tensor of the result, the dimensions with sizes that depend on data. None if that is unknown."""
     operator = getattr(operator, "default", operator)
-    entry = singleton.get(operator._schema.name) if isinstance(operator, torch._ops.OpOverload) else None
+    entry = singleton._data.get(operator._schema.name) if isinstance(operator, torch._ops.OpOverload) else None
     if entry is None or entry.fake_impl.kernel is None:
         return None
     given = tree_map(without_data, args), tree_map(without_data, kwargs)

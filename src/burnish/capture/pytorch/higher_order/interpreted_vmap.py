@@ -61,7 +61,8 @@ def run(region: Any, function: FunctionType, args: tuple, kwargs: dict) -> Any:
     try:
         return call_nested(region.m, function.__globals__["vmap_impl"], (*given, *args), kwargs)
     except BaseException:
-        native.pop_dynamic_layer_stack_and_undo_to_depth(depth)
+        while native.get_dynamic_layer_stack_depth() > depth:  # one by one: at once, PyTorch 2.11 pops one too many
+            native.pop_dynamic_layer_stack()
         raise
     finally:
         region.lowered.current = outer
