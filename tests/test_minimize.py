@@ -1,6 +1,8 @@
 """`burnish bisect SCRIPT` writes the smallest graph that fails: defects planted in ten stages of the compiler."""
 
 import os
+import subprocess
+import sys
 from dataclasses import replace
 
 import pytest
@@ -9,6 +11,7 @@ import torch.nn.functional as F
 
 import burnish
 from burnish.cli import command_line
+from burnish.cli.bisect_rewrites import bisect
 from burnish.cli.minimize.judge import PASSES, judged
 from burnish.cli.minimize.record_graphs import NotPrintable, recorded, source_of
 from burnish.cli.minimize.reduce_graph import smallest
@@ -16,6 +19,7 @@ from burnish.cli.minimize.straight_line import straight_line
 from burnish.cli.minimize.write_script import write_script
 from burnish.codegen.llvm import scalar_operations
 from burnish.compiler import compare_with_eager
+from burnish.errors import UserError
 from burnish.ir.rewriter import Rewriter
 from burnish.lower import pipeline as lowering
 from burnish.lower.passes import eliminate_dead_and_common_nodes
@@ -245,11 +249,22 @@ Operations.apply = apply
 """
 
 
+@pytest.fixture
+def planted(tmp_path, monkeypatch):
+    """Put code into each process of the command: it runs before Burnish is imported."""
+
+    def plant(code):
+        site = f"import sys\nif 'burnish' in ' '.join(sys.orig_argv):\n    exec({code!r})\n"
+        (tmp_path / "sitecustomize.py").write_text(site)
+        monkeypatch.setenv("PYTHONPATH", f"{tmp_path}{os.pathsep}{os.environ['PYTHONPATH']}")
+        monkeypatch.delenv("_BURNISH_COMPARE_RESULTS")
+
+    return plant
+
+
 @pytest.mark.slow  # six processes that import torch
-def test_script_whose_compilation_ends_the_process_is_reduced(tmp_path, monkeypatch, capsys):
-    site = f"import sys\nif 'burnish' in ' '.join(sys.orig_argv):\n    exec({PLANTED!r})\n"
-    (tmp_path / "sitecustomize.py").write_text(site)
-    monkeypatch.setenv("PYTHONPATH", f"{tmp_path}{os.pathsep}{os.environ['PYTHONPATH']}")
+def test_script_whose_compilation_ends_the_process_is_reduced(tmp_path, planted, capsys):
+    planted(PLANTED)
     script, output = tmp_path / "train.py", tmp_path / "burnish-repro.py"
     script.write_text(
         "import torch, burnish\n"
@@ -261,6 +276,52 @@ def test_script_whose_compilation_ends_the_process_is_reduced(tmp_path, monkeypa
     assert "calls crashes" in printed.out and f"written to {output}" in printed.out
     assert "softmax" in output.read_text() and "sin" not in output.read_text()
     assert "The command fails from rewrite" in printed.out and "div = aten.div.Tensor" in printed.out
+
+
+@pytest.mark.slow  # a process that trains, and one that judges
+def test_setting_writes_the_graph_that_differs(tmp_path, planted):
+    planted(
+        "from burnish.codegen.llvm import scalar_operations\nscalar_operations._FLOAT_INSTRUCTIONS['sub'] = 'fadd'\n"
+    )
+    (tmp_path / "burnish_train.py").write_text(
+        "import torch, burnish\n"
+        "model = torch.nn.Linear(30, 40)\n"
+        "def step(x):\n    y = torch.tanh(model(x))\n    return (y - y.exp()).cos().sum()\n"
+        "compiled = burnish.compile(step)\n"
+        "for _ in range(3):\n    compiled(torch.randn(20, 30)).backward()\n"
+    )
+    environment = os.environ | {"BURNISH_CHECK": "bisect"}
+    command = [sys.executable, "burnish_train.py"]
+    run = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True)
+    assert run.returncode == 1 and "written to burnish-repro.py" in run.stderr
+    assert "InternalError" in run.stderr and "gives something else than eager does" in run.stderr
+    text = (tmp_path / "burnish-repro.py").read_text()
+    assert "tanh" in text and "cos" not in text and len(text.splitlines()) <= 14  # its kernel subtracts
+
+
+@pytest.mark.slow
+def test_slower_graph_is_reduced_and_its_script_says_by_how_much(tmp_path, planted, capsys):
+    planted(
+        "import dataclasses, burnish\n"
+        "from burnish.ops.elementwise import activations\n"
+        "from burnish.ops.operator_record import RECORDS\n"
+        "from burnish.ops.scalar_ir import make, maximum, minimum\n"
+        "def slow(x):\n"
+        "    y = x\n"
+        "    for _ in range(60):\n        y = make('sin', y.dtype, (y,), None)\n"
+        "    return maximum(x, 0) + minimum(y * y, 0)\n"
+        "relu = RECORDS['aten.relu.default']\n"
+        "relu.rule = dataclasses.replace(relu.rule, rule=slow)\n"
+    )
+    script, output = tmp_path / "train.py", tmp_path / "burnish-repro.py"
+    script.write_text(
+        "import torch, burnish\nburnish.compile(lambda x: (x.cos().relu() + 1) @ x.T)(torch.ones(300, 300))\n"
+    )
+    with pytest.raises(UserError, match="fails without any rewrite"):  # it is a rule that is slow
+        bisect([str(script)], output, slower=True)
+    assert "ms more than eager" in capsys.readouterr().out
+    text = output.read_text()
+    assert "relu" in text and "cos" not in text and "@" not in text and "sys.exit(seconds > eager + 0.0" in text
 
 
 def test_script_that_is_right_is_refused(tmp_path, capsys):

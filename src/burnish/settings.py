@@ -28,6 +28,7 @@ from typing import Any, Literal, cast, get_args
 from .errors import UserError, did_you_mean, warn
 
 OnError = Literal["fallback", "raise"]
+Check = bool | Literal["bisect"]
 CpuLevel = Literal["x86-64-v2", "x86-64-v3", "x86-64-v4"]
 
 STAGES = ("breaks", "guards", "graph", "effects", "lower", "loops", "kernels", "runtime", "fuel")
@@ -46,10 +47,11 @@ class Settings:
     """What an internal failure does. "fallback": the function runs eagerly, with one warning. "raise": the
     InternalError is raised."""
 
-    check: bool = False
+    check: Check = False
     """Verify the graph after every pass of the compiler; write the checks of guards in both of their forms, which must
     agree; fail where user code runs unseen while a function is captured; compare the results of the first calls of a
-    compiled graph with eager's. Slow; on in the tests."""
+    compiled graph with eager's. Slow; on in the tests. "bisect": a graph that differs is also made smaller, and
+    written to burnish-repro.py in the working directory, before the error is raised."""
 
     fuel: int | None = None
     """Stop optimizing after so many rewrites, counted over the whole process. None: no limit. With one, nothing that
@@ -296,6 +298,10 @@ def _accept_bool(name: str, value: object) -> bool:
     return value
 
 
+def _accept_check(name: str, value: object) -> Check:
+    return "bisect" if value == "bisect" else _accept_bool(name, value)
+
+
 def _accept_share(name: str, value: object) -> float:
     if not isinstance(value, (int, float)) or isinstance(value, bool) or not 0 <= value <= 1:
         raise _bad(name, value, "a share from 0.0 to 1.0, such as 0.5")
@@ -361,6 +367,7 @@ def _text_to_bool(text: str) -> bool | str:
 _ACCEPT: dict[str, Callable[[str, object], object]] = {
     "segment_limit": _accept_count(1, "a whole number of at least 1, such as 8", may_be_none=False),
     "on_error": _accept_on_error,
+    "check": _accept_check,
     "fuel": _accept_count(0, "a number of rewrites, such as 100, or None for no limit"),
     "memory_budget": _accept_share,
     "null_device": _accept_architecture,
@@ -373,6 +380,7 @@ _ACCEPT_TYPE: dict[str, Callable[[str, object], object]] = {"bool": _accept_bool
 
 _TYPE_FROM_TEXT: dict[str, Callable[[str], object]] = {
     "bool": _text_to_bool,
+    "Check": _text_to_bool,
     "int": _text_to(int),
     "int | None": _text_to(int),
     "float": _text_to(float),

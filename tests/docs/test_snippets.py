@@ -24,6 +24,7 @@ ELSEWHERE = {
     "ecosystem-accelerate": "tests/integrations/with_docs.py",
     "ecosystem-lightning": "tests/integrations/with_docs.py",
     "ecosystem-torch": "tests/integrations/with_docs.py",
+    "questions": "tests/docs/test_questions.py",
 }
 """Pages that were there before, and the tests that run what they show."""
 

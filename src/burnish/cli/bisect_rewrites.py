@@ -2,6 +2,7 @@
 
     burnish bisect python script.py          the script exits with another status than 0 if its results are wrong
     burnish bisect script.py                 any difference from eager counts; first the smallest failing graph is found
+    burnish bisect --slower script.py        so does a graph with which compiled code takes more time than eager
 
 The command runs a dozen times. With the setting `fuel` at n the compiler stops optimizing after n rewrites, and the
 same n always gives the same program. So some n passes, n + 1 fails, and the rewrite n + 1 is the one to look at.
@@ -121,17 +122,21 @@ def report(bisection: Bisection) -> str:
     )
 
 
-def bisect(command: Sequence[str], output: Path) -> str:
+def bisect(command: Sequence[str], output: Path, slower: bool = False) -> str:
     """What `burnish bisect` prints at its end; before, a line for each run. Of a script that is given without Python,
     the smallest failing graph is written to `output`, and that is what is bisected."""
     environment = os.environ
+    if slower and not command[0].endswith(".py"):
+        raise UserError("`burnish bisect --slower` takes a script: `burnish bisect --slower train.py`.")
     if command[0].endswith(".py"):
         if not Path(command[0]).is_file():
             raise UserError(f"There is no file {command[0]}.")
         from .minimize.minimize_script import CHECKED, minimize
 
         environment = {**os.environ, **CHECKED}
-        command = [sys.executable, str(output)] if minimize(command, output, say) else [sys.executable, *command]
+        command = (
+            [sys.executable, str(output)] if minimize(command, output, say, slower) else [sys.executable, *command]
+        )
     folder = Path(tempfile.mkdtemp(prefix="burnish-bisect-"))
     try:
         return report(Bisection(command, folder, say, environment=environment))

@@ -167,7 +167,7 @@ def bisect(options: argparse.Namespace) -> int:
 
     if not options.command:
         raise UserError("`burnish bisect` takes a command that fails, such as `burnish bisect python script.py`.")
-    print(bisect(options.command, options.output))
+    print(bisect(options.command, options.output, options.slower))
     return 0
 
 
@@ -227,6 +227,7 @@ def _parser() -> argparse.ArgumentParser:
     command.add_argument(
         "-o", "--output", type=Path, default=Path("burnish-repro.py"), help="the graph as a script: burnish-repro.py"
     )
+    command.add_argument("--slower", action="store_true", help="of a script: also graphs that are slower than eager")
     command.add_argument("command", nargs=argparse.REMAINDER, help="exits with status 0 if its results are right")
     command.set_defaults(run=bisect)
 

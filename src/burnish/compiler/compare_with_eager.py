@@ -10,15 +10,17 @@ eager runs in float64 too: compiled code may be a few times as far from that as 
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from types import NoneType
 from typing import Any
 
 import torch
 from torch.fx import GraphModule, Node
 
+from .. import events
 from ..captured_graph.warnings_already_given import filtered
 from ..errors import InternalError
 from ..runtime.contest.synchronized_clock import is_recorded
@@ -108,7 +110,8 @@ class Compared:
         if want is not None and not has_its_own:
             wide = None if has_drawn else functools.partial(self.in_float64, given)
             names = [f"output {k}" for k in range(len(want))] + [f"input {k}, at the end," for k in range(len(inputs))]
-            look([*made, *inputs], [*want, *copies], names, self.name, wide)
+            with self.announcing(given, torch.is_grad_enabled()):
+                look([*made, *inputs], [*want, *copies], names, self.name, wide)
             self.look_at_gradients(made, want, inputs, copies, None if has_drawn else given)
         return made
 
@@ -140,6 +143,15 @@ class Compared:
             return list(torch.autograd.grad(outputs, [wide[k] for k in places], weights, allow_unused=True))
         except Exception:
             return None
+
+    @contextlib.contextmanager
+    def announcing(self, given: Sequence[Any], grad: bool) -> Iterator[None]:
+        """Listeners get the graph, and inputs with which it differs, before the error is raised."""
+        try:
+            yield
+        except InternalError:
+            events.emit("check.differs", text=self.name, graph_module=self.gm, inputs=given, grad=grad)
+            raise
 
     def look_at_gradients(
         self, made: Sequence[Any], want: Sequence[Any], inputs: Sequence[Any], copies: list, given: list | None
@@ -179,7 +191,8 @@ class Compared:
                 places, got, wanted = zip(*found, strict=True)
                 names = [f"the gradient of input {k}" for k in places]
                 wide = None if given is None else functools.partial(self.gradients_in_float64, given, flowing, places)
-                look(got, wanted, names, name, wide)
+                with self.announcing(copies if given is None else given, True):
+                    look(got, wanted, names, name, wide)
 
         observed.then(look_at)
 

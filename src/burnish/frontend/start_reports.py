@@ -25,6 +25,7 @@ def start_reports(report: Callable[..., Any]) -> None:
     for setting, reader in (("show", "show_stages"), ("dump", "dump_stages")):
         wanted = operator.attrgetter(setting)
         while_wanted(settings.on_change, wanted, functools.partial(_read_events, reader, setting))
+    while_wanted(settings.on_change, _bisects, _minimize_differing_graph)
     while_wanted(settings.on_change, _shows_progress, functools.partial(_read_events, "compile_progress", "progress"))
     while_wanted(
         settings.on_change, lambda current: current.report is not None, functools.partial(_report_process, report)
@@ -34,6 +35,15 @@ def start_reports(report: Callable[..., Any]) -> None:
 
 def _read_events(reader: str, setting: str) -> Callable[[], None]:
     return importlib.import_module(f"burnish.report.{reader}").start(lambda: getattr(settings.current(), setting))
+
+
+def _bisects(current: settings.Settings) -> bool:
+    return current.check == "bisect"
+
+
+def _minimize_differing_graph() -> Callable[[], None]:
+    minimizer = importlib.import_module("burnish.cli.minimize.minimize_differing_graph")
+    return minimizer.start(lambda: _bisects(settings.current()))
 
 
 def _shows_progress(current: settings.Settings) -> bool:

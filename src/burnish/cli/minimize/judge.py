@@ -1,6 +1,7 @@
 """A process that tries graphs: does compiled code fail with this one?
 
     Judge().verdict(graph)        "passes", "differs", "InternalError", ..., "crashes", or "invalid" if eager raises too
+    Judge(least=0.0)              also "slower": compiled code takes that many seconds more than eager, and 10 % more
 
 The process stays, so that a graph costs milliseconds; one that dies is started again.
 """
@@ -15,19 +16,27 @@ import tempfile
 import threading
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from time import perf_counter
 from typing import Any
 
 import torch
 
 from .straight_line import StraightLine, copied
 
-CRASHES, INVALID, PASSES, DIFFERS = "crashes", "invalid", "passes", "differs"
+CRASHES, INVALID, PASSES, DIFFERS, SLOWER = "crashes", "invalid", "passes", "differs", "slower"
 SECONDS = 300
 """After which a graph that does not end counts as one that crashes."""
 
 
+TURNS, MORE = 20, 0.1
+"""How often compiled code and eager are timed in turns, and what share of eager's time counts as slower."""
+
+
 class Judge:
-    def __init__(self, environment: Mapping[str, str]):
+    def __init__(self, environment: Mapping[str, str], least: float | None = None):
+        self.least = least
+        """Seconds that a slower graph has to lose. None: any speed passes."""
+        self.lost = 0.0
         self.environment = {**environment, "_BURNISH_COMPARE_RESULTS": "1", "BURNISH_CACHE": "0"}
         self.folder = Path(tempfile.mkdtemp(prefix="burnish-judge-"))
         self.process: subprocess.Popen[str] | None = None
@@ -48,13 +57,18 @@ class Judge:
         limit = threading.Timer(SECONDS, process.kill)
         limit.start()
         try:
-            process.stdin.write(f"{path}\n")
+            process.stdin.write(f"{path}\t{'' if self.least is None else self.least}\n")
             process.stdin.flush()
-            return process.stdout.readline().strip() or CRASHES
+            verdict, _, lost = process.stdout.readline().strip().partition("\t")
+            self.lost = float(lost or 0)
         except BrokenPipeError:
-            return CRASHES
+            verdict = ""
         finally:
             limit.cancel()
+        if not verdict:  # wait: a process that is about to end must not get the next graph
+            process.kill()
+            process.wait()
+        return verdict or CRASHES
 
     def close(self) -> None:
         if self.process is not None:
@@ -71,11 +85,12 @@ def main() -> None:
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)  # what compiled programs print is no verdict
     for line in sys.stdin:
-        graph = StraightLine(**torch.load(line.strip(), weights_only=False))
-        print(judged(graph), file=answers, flush=True)
+        path, _, least = line.strip("\n").partition("\t")
+        graph = StraightLine(**torch.load(path, weights_only=False))
+        print(judged(graph, float(least) if least else None), file=answers, flush=True)
 
 
-def judged(graph: StraightLine) -> str:
+def judged(graph: StraightLine, least: float | None = None) -> str:
     import burnish
 
     scope: dict[str, Any] = {"state": graph.module()}
@@ -96,7 +111,27 @@ def judged(graph: StraightLine) -> str:
             return DIFFERS if error.stage == "check" else type(error.__cause__ or error).__name__
         except Exception as error:
             return type(error).__name__
-    return PASSES if draws or same(made, wanted) else DIFFERS
+        if not draws and not same(made, wanted):
+            return DIFFERS
+        if least is not None:
+            lost, eager = seconds_lost(graph, function, compiled, state)
+            if lost > max(least, MORE * eager):
+                return f"{SLOWER}\t{lost}"
+    return PASSES
+
+
+def seconds_lost(
+    graph: StraightLine, function: Any, compiled: Any, state: Sequence[torch.Tensor]
+) -> tuple[float, float]:
+    """How much more time a call of compiled code takes than one of eager, and eager's: the fastest of each. What both
+    do beside, as copying the arguments, cancels out."""
+    fastest = [float("inf")] * 2
+    for _ in range(TURNS):
+        for k, each in enumerate((compiled, function)):
+            start = perf_counter()
+            run(graph, each, state)
+            fastest[k] = min(fastest[k], perf_counter() - start)
+    return fastest[0] - fastest[1], fastest[1]
 
 
 def run(graph: StraightLine, function: Any, state: Sequence[torch.Tensor], seed: int = 0) -> list[Any]:

@@ -25,8 +25,9 @@ from .reduce_graph import Fails
 from .straight_line import StraightLine
 
 
-def write_script(graph: StraightLine, fails: Fails, path: Path) -> Path | None:
-    """Write the script. Inputs that it cannot make are in a file beside it, which is returned."""
+def write_script(graph: StraightLine, fails: Fails, path: Path, least: float | None = None) -> Path | None:
+    """Write the script. Inputs that it cannot make are in a file beside it, which is returned. It fails where compiled
+    code raises; with `least`, where it takes so many seconds more than eager."""
     texts: dict[str, str] = {}
     loaded: dict[str, Any] = {}
     for name, value in graph.inputs.items():
@@ -46,7 +47,7 @@ def write_script(graph: StraightLine, fails: Fails, path: Path) -> Path | None:
     given = ", ".join(text for name, text in texts.items() if name not in graph.state)
     lines = [
         HEADING,
-        "import torch, burnish",
+        "import sys, timeit, torch, burnish" if least is not None else "import torch, burnish",
         *(line for line in graph.imports if line != "import torch"),
         "",
         *graph.source().split("\n")[len(graph.imports) + 1 :],
@@ -62,10 +63,18 @@ def write_script(graph: StraightLine, fails: Fails, path: Path) -> Path | None:
             else []
         ),
         *(["torch.set_grad_enabled(False)"] if not graph.grad else []),
-        'burnish.settings.configure(check=True, on_error="raise", never_slower=False)',
-        "for compiled in [burnish.compile(f)] * 3:",
-        f"    results = compiled({given})",
+        f'burnish.settings.configure(check={least is None}, on_error="raise", never_slower=False)',
+        *(
+            [
+                f"given, compiled = [{given}], burnish.compile(f)",
+                "def call(function):",
+                "    results = function(*given)",
+            ]
+            if least is not None
+            else ["for compiled in [burnish.compile(f)] * 3:", f"    results = compiled({given})"]
+        ),
         *(BACKWARD if is_trained else []),
+        *([*TIMED, f"sys.exit(seconds > eager + {least:.2g})"] if least is not None else []),
     ]
     path.write_text("\n".join(lines) + "\n", "utf-8")
     return beside
@@ -77,6 +86,15 @@ BACKWARD = [
     "    for x in results:",
     "        if x.requires_grad:",
     "            torch.autograd.backward(x, torch.ones_like(x), retain_graph=True)",
+]
+
+
+TIMED = [
+    "def fastest(function):",
+    "    return min(timeit.repeat(lambda: call(function), number=1, repeat=40))",
+    "fastest(compiled)",
+    "seconds, eager = fastest(compiled), fastest(f)",
+    'print(f"compiled {seconds * 1e3:.3f} ms, eager {eager * 1e3:.3f} ms")',
 ]
 
 
