@@ -174,3 +174,29 @@ def test_tensors_made_of_them_are_compiled():
     for _ in range(3):
         x = torch.randn(4, dtype=torch.float64)
         torch.testing.assert_close(compiled(x), x * torch.arange(4.0, dtype=torch.float64) + 1)
+
+
+BACKWARDS = np.ones((2, 2))[::-1]
+
+
+@pytest.mark.parametrize(
+    ("convert", "arrays"),
+    [
+        (torch.from_numpy, [BACKWARDS, np.eye(2), BACKWARDS.copy()]),
+        (torch.as_tensor, [BACKWARDS, np.eye(2), BACKWARDS.copy()]),
+        (torch.tensor, [np.array([1, "a"], dtype=object), np.ones(2), np.zeros(2)]),
+        (lambda buffer: torch.frombuffer(buffer, dtype=torch.int32), [bytearray(3), bytearray(4), bytearray(8)]),
+        (lambda index: torch.tensor([5, 6][index]), [np.array(0.5), np.array(0), np.array(1)]),
+    ],
+)
+def test_an_error_about_an_array_is_not_that_of_later_arrays(convert, arrays):
+    def fn(array):
+        try:
+            return convert(array)
+        except (TypeError, ValueError) as error:
+            return str(error)
+
+    compiled = burnish.compile(fn)
+    for array in (*arrays, *arrays):
+        want, got = fn(array), compiled(array)
+        assert torch.equal(got, want) if isinstance(want, torch.Tensor) else got == want

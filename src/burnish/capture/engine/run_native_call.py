@@ -98,9 +98,10 @@ def is_of_torch(function: Callable) -> bool:
 
 def fails_by_shape(function: Callable, args: tuple, kwargs: dict) -> bool:
     """Whether a call raises an error for tensors without data, too."""
-    given = (args, kwargs)
-    if not is_of_torch(function) or not all(
-        type(x) in TENSOR_TYPES for x in tree_leaves(given) if isinstance(x, torch.Tensor)
+    given = tree_leaves((args, kwargs))
+    if not is_of_torch(function) or any(
+        type(x) not in TENSOR_TYPES if isinstance(x, torch.Tensor) else isinstance(x, value_kinds.BUFFERS)
+        for x in given
     ):
         return False
     if isinstance(getattr(function, "__self__", None), torch.Tensor):
@@ -133,7 +134,10 @@ def fail_call(
                 raise Raised(error)  # in each run, for such tensors
             kind, what = recorder.pending_break or (breaks.TENSOR_ERROR, f"{type(error).__name__}: {error}")
             raise BreakAfterOperation(kind, what, error=error)
-        if isinstance(error, ABOUT_TENSORS) and value_kinds.mentions_tensor(args, kwargs):
+        given = (getattr(function, "__self__", None), args, kwargs)
+        if isinstance(error, ABOUT_TENSORS) and (
+            value_kinds.mentions_tensor(args, kwargs) or value_kinds.holds_buffer(given)
+        ):  # no constant: for what they hold later, the call may not raise it
             raise BreakAfterOperation(breaks.TENSOR_ERROR, f"{type(error).__name__}: {error}", error=error)
         note_consumed(tracer, error, args)
         raise Raised(error)
@@ -201,6 +205,8 @@ def plainly(tracer: Tracer, function: Callable, /, *args: Any, **kwargs: Any) ->
     try:
         if isinstance(trouble, RecursionError):
             run_out_of_stack(tracer, trouble)
+        if isinstance(trouble, ABOUT_TENSORS) and value_kinds.holds_buffer((args, kwargs)):
+            raise BreakAfterOperation(breaks.TENSOR_ERROR, f"{type(trouble).__name__}: {trouble}", error=trouble)
         note_consumed(tracer, trouble, args)
         raise Raised(trouble)
     finally:

@@ -9,6 +9,7 @@ Nothing is guarded here but the lookup in classes.
 
 from __future__ import annotations
 
+import array
 import collections
 import enum
 import itertools
@@ -35,6 +36,7 @@ NUMBERS_OF_PYTHON = frozenset((int, float, bool))
 NUMBERS = NUMBERS_OF_PYTHON | {LiveInt, LiveFloat}
 BUILTIN_CONTAINERS = (list, tuple, dict, set, frozenset, collections.deque)
 CHANGEABLE = (list, dict, set, collections.deque)
+BUFFERS = (bytearray, memoryview, array.array, *filter(None, [numpy_tables.ARRAY]))
 
 
 def has_own_rules(m: Any, kind: type) -> bool:
@@ -123,3 +125,11 @@ def holds_user_equality(m: Any, value: Any, depth: int = 0) -> bool:
 
 def mentions_tensor(args: Any, kwargs: Any) -> bool:
     return any(issubclass(type(a), torch.Tensor) for a in (*args, *kwargs.values()))
+
+
+def holds_buffer(value: Any, depth: int = 0) -> bool:
+    """Whether a value is a buffer, of whose content nothing is guarded, or has one in it."""
+    if issubclass(type(value), BUILTIN_CONTAINERS) and depth < 10:
+        parts = itertools.chain.from_iterable(items_of(value)) if issubclass(type(value), dict) else elements_of(value)
+        return any(holds_buffer(part, depth + 1) for part in parts)
+    return issubclass(type(value), BUFFERS)
