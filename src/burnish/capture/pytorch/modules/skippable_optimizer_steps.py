@@ -8,6 +8,9 @@ The step is interpreted whatever the gradients are, and every tensor that it wri
 the step is skipped. Anything else that a step changes would have to be undone as well: state made in the first step, a
 count in Python, random numbers. Such a step is given up, and the segment ends where Python reads ``found_inf``. A write
 that changes nothing, as that of a schedule which notes that the optimizer has stepped, is guarded to change nothing.
+
+Only optimizers of ``torch.optim`` without hooks are taken: what a step of the program's own leaves behind may be
+visible in no tensor that it is known to write to: a switch, a generator of random numbers, running statistics.
 """
 
 from __future__ import annotations
@@ -17,6 +20,7 @@ from types import CellType
 from typing import Any, NoReturn
 
 import torch
+from torch.optim.optimizer import _global_optimizer_post_hooks, _global_optimizer_pre_hooks
 
 from ....runtime.argument_trees import tensors_in
 from ... import breaks
@@ -33,6 +37,8 @@ from ..higher_order.undo_log import WRITTEN, UndoLog
 def step_unless_infinite(m: Any, args: tuple, kwargs: dict) -> Any:
     """``GradScaler._maybe_opt_step(optimizer, optimizer_state)``."""
     if len(args) != 3 or kwargs or m.region is not None or not m.options.keeps_data:
+        return MISSING
+    if not type(args[1]).__module__.startswith("torch.optim.") or run_nested(m, runs_code_of_others, args[1:2], {}):
         return MISSING
     found = run_nested(m, infinities_of, args[2:], {})
     if len(found) != 1 or type(found[0]) not in TENSOR_TYPES or found[0].ndim or not m.knows(found[0]):
@@ -53,6 +59,19 @@ def step_unless_infinite(m: Any, args: tuple, kwargs: dict) -> Any:
 
 
 # ---- functions that are interpreted for the call
+
+
+def runs_code_of_others(optimizer):  # type: ignore[no-untyped-def]
+    """Whether its step is replaced, but by a schedule that counts it, or has hooks."""
+    step = optimizer.__dict__.get("step")
+    return bool(
+        step is not None
+        and not hasattr(step, "_wrapped_by_lr_sched")
+        or optimizer._optimizer_step_pre_hooks
+        or optimizer._optimizer_step_post_hooks
+        or _global_optimizer_pre_hooks
+        or _global_optimizer_post_hooks
+    )
 
 
 def infinities_of(optimizer_state):  # type: ignore[no-untyped-def]
@@ -116,7 +135,8 @@ class SkippableStep(Region):
         """Note the content of a tensor, unless the step has made its memory."""
         if id(target) in self.before or self.is_made_here(target) and memory_of(target) not in self.memory:
             return
-        if target.is_inference() or torch.is_grad_enabled() or not self.m.knows(target):
+        overlaps = torch._debug_has_internal_overlap(target) == 1
+        if overlaps or target.is_inference() or torch.is_grad_enabled() or not self.m.knows(target):
             self.refuse("a change of such a tensor")
         copy = self.m.recorder.call(torch.clone, (target,), {}, torch.clone, (target,), {})
         self.before[id(target)] = target, copy, target._version
