@@ -1,6 +1,7 @@
 """Exceptions raised by tensor operators: caught inside, passed on, replaced, and the state afterwards."""
 
 import contextlib
+import operator
 
 import pytest
 import torch
@@ -276,3 +277,37 @@ def test_errors_about_data_are_handled_by_plain_python():
             return x * 2
 
     return fn, [(torch.randn(3), torch.tensor([i])) for i in (1, 5, 2, 5)]
+
+
+CALLS = {
+    "index": lambda x, i: x[0, i],
+    "slices": lambda x, i: x[0:2, 1:2][None, :, i],
+    "store": lambda x, i: operator.setitem(x, (0, i), 1),
+    "shape": lambda x, i: x.view((i, -1)),
+    "list": lambda x, i: x.reshape([i, -1]),
+    "keyword": lambda x, i: x.sum(dim=(0, i)),
+    "no tensor": lambda x, i: x + torch.ones((i, 4)),
+}
+
+
+@pytest.mark.parametrize("name", CALLS)
+@pytest.mark.parametrize("dynamic", [True, None])
+def test_an_error_of_a_nested_number_is_that_of_this_call(name, dynamic):
+    call = CALLS[name]
+
+    def fn(x, i):
+        i = i + 0
+        burnish.graph_break()
+        try:
+            return call(x, i)
+        except (IndexError, RuntimeError) as error:
+            return str(error)
+
+    compiled = burnish.compile(fn, dynamic=dynamic, backend="eager")
+    for i in (5, 5, 6, 3, 1, 0, 7):
+        expected, found = (run(torch.arange(16.0).view(4, 4), i) for run in (fn, compiled))
+        assert type(found) is type(expected)
+        if isinstance(expected, torch.Tensor):
+            torch.testing.assert_close(found, expected)
+        else:
+            assert found == expected

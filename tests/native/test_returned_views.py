@@ -152,3 +152,28 @@ def test_views_of_an_input_that_overlaps_itself(made):
         view, _ = compiled(x)
         (gradient,) = torch.autograd.grad((view * torch.arange(8.0).view(2, 4)).sum(), x)
         assert torch.equal(gradient, torch.cat([torch.zeros(1, 4), torch.arange(8.0).view(2, 4)]))
+
+
+EMPTY = {
+    "slice": lambda x: x[2:2],
+    "behind the end": lambda x: x[:, 7:],
+    "slice of nothing": lambda x: x[2:2][:, 1:],
+    "select": lambda x: x[3:3].select(1, 2),
+    "permuted": lambda x: x.t()[2:2],
+    "diagonal": lambda x: x.diagonal(9),
+    "split": lambda x: x.split([2, 0, 3])[1],
+}
+
+
+@pytest.mark.parametrize("name", EMPTY)
+def test_views_without_elements_begin_where_eagers_do(name):
+    def fn(x):
+        y = x * 2
+        return EMPTY[name](x), EMPTY[name](y), y
+
+    compiled = burnish.compile(fn, options={"never_slower": False})
+    x = torch.arange(20.0).view(5, 4)
+    for _ in range(3):
+        for a, b in zip(compiled(x), fn(x), strict=True):
+            assert (a.storage_offset(), a.stride()) == (b.storage_offset(), b.stride())
+            torch.testing.assert_close(a, b)

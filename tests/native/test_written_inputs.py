@@ -6,6 +6,7 @@ from torch import nn
 from torch.nn import functional as F
 
 import burnish
+from burnish.compiler.adapters import write_back_inputs
 from burnish.settings import patch
 
 from ..recorded_events import recorded
@@ -174,6 +175,51 @@ def test_all_sizes():
             for a, b in zip(*found, strict=True):
                 torch.testing.assert_close(a, b)
     assert len(traced) == 2
+
+
+PARTS = {"number": lambda y, k: y[k:], "data": lambda y, k: y[torch.tensor(k)], "size": lambda y, k: y[-2:]}
+
+
+@pytest.mark.falls_back("refused", "sizes", "numbers", only=".*-data")
+@pytest.mark.parametrize("name", PARTS)
+@pytest.mark.parametrize("dynamic", [True, None])
+def test_a_result_shows_the_part_of_this_call(name, dynamic):
+    def fn(x, y, k):
+        v = PARTS[name](y, k)
+        v.add_(1)
+        y[0] = x[0]
+        return v, y
+
+    compiled = burnish.compile(fn, dynamic=dynamic, options={"never_slower": False})
+    for rows, k in ((10, 3), (10, 3), (10, 4), (11, 5), (11, 6), (11, 3), (12, 8)):
+        found = []
+        for run in (fn, compiled):
+            x = torch.ones(rows, 4, requires_grad=True)
+            v, y = run(x, torch.arange(rows * 4.0).view(rows, 4), k)
+            (v.square().sum() + y.sum()).backward()
+            found.append((v, y, x.grad))
+            assert v.data_ptr() - y.data_ptr() == 4 * v.storage_offset() > 0
+        for a, b in zip(*found, strict=True):
+            torch.testing.assert_close(a, b)
+
+
+def test_an_error_after_the_write_runs_nothing_again(monkeypatch):
+    def fn(x, y):
+        y.add_(x)
+        return y[1:]
+
+    def refused(*given):
+        raise RuntimeError("no such view")
+
+    compiled = burnish.compile(fn, options={"never_slower": False})
+    x = torch.ones(3, requires_grad=True)
+    for _ in range(2):
+        compiled(x, torch.zeros(3))
+    y = torch.zeros(3)
+    monkeypatch.setattr(write_back_inputs, "view_of", refused)
+    with pytest.raises(RuntimeError, match="no such view"):
+        compiled(x, y)
+    assert y.tolist() == [1, 1, 1]
 
 
 def test_second_gradients_after_a_write_raise():

@@ -17,7 +17,7 @@ from ..guards.debug_check_untraced_calls import UntracedCallDetector
 from ..guards.tensor_metadata import TENSOR_TYPES, WithoutRules
 from ..interpreter.frames import MISSING, Raised
 from ..interpreter.program_or_tracer_errors import fail, is_ours
-from ..python.operators import value_kinds
+from ..python.operators import guard_before_native_read, value_kinds
 from ..pytorch import recorder_fast_path, torch_call_roles
 from .break_signals import BreakAfterOperation, Stop
 from .interpreted_or_native import OUR_PATH
@@ -131,7 +131,8 @@ def fail_call(
                 and tracer.will_be_handled(error)
                 and fails_by_shape(function, args, kwargs)
             ):
-                raise Raised(error)  # in each run, for such tensors
+                guard_before_native_read.settle_all(tracer, (args, kwargs), converts=False)
+                raise Raised(error)  # in each run, for such tensors and numbers
             kind, what = recorder.pending_break or (breaks.TENSOR_ERROR, f"{type(error).__name__}: {error}")
             raise BreakAfterOperation(kind, what, error=error)
         given = (getattr(function, "__self__", None), args, kwargs)
@@ -140,6 +141,7 @@ def fail_call(
         ):  # no constant: for what they hold later, the call may not raise it
             raise BreakAfterOperation(breaks.TENSOR_ERROR, f"{type(error).__name__}: {error}", error=error)
         note_consumed(tracer, error, args)
+        guard_before_native_read.settle_all(tracer, (args, kwargs), converts=False)
         raise Raised(error)
     finally:
         tracer.program_error = None

@@ -19,7 +19,7 @@ from torch.fx import Graph, GraphModule, Node
 from ...captured_graph.compile_request import copy_request, request_of
 from ...captured_graph.lazy_graph_module import graph_module
 from ...runtime.program.input_alias_check import AliasCheckedProgram
-from ...runtime.program.restore_inputs_on_error import DATA, VIEWS, name_of
+from ...runtime.program.restore_inputs_on_error import DATA, VIEWS, half_done, name_of
 from ...tensors.eager_strides import is_dense
 from ...tensors.in_place_names import is_in_place_name
 from ...tensors.tensor_types import TensorType, is_leaf, span
@@ -143,7 +143,17 @@ def writing_back(
     reaches = {k: reach_of(x) for k, x in enumerate(example_inputs) if isinstance(x, torch.Tensor) and x.numel()}
     symbolic = () if request_of(gm).symbolic_inputs is None else tuple(request_of(gm).symbolic_inputs.shapes)
     views = [k for k in positions if example_inputs[k]._is_view()]
-    return AliasCheckedProgram(WritesBack(pure, eager, positions, views), eager, positions, reaches, symbolic)
+    made = WritesBack(pure, eager, positions, views, may_show_other_parts(gm), bool(request_of(copy).written_inputs))
+    return AliasCheckedProgram(made, eager, positions, reaches, symbolic)
+
+
+def may_show_other_parts(gm: GraphModule) -> bool:
+    """Whether the offset of a view depends on a size or a number, which may be another one in the next call."""
+    given = request_of(gm).symbolic_inputs
+    if given is not None and (given.shapes or given.numbers):
+        return True
+    nodes = (node for node in gm.graph.nodes if node.op in ("call_function", "call_method"))
+    return any(len(node.all_input_nodes) > 1 for node in nodes if name_of(node) in VIEWS)
 
 
 def reach_of(x: torch.Tensor) -> int:
@@ -152,12 +162,22 @@ def reach_of(x: torch.Tensor) -> int:
 
 class WritesBack:
     """`pure` returns the program's results, then the new values of the inputs at `positions`. `eager` is the graph that
-    writes to them. `views`: those of them that are views."""
+    writes to them. `views`: those of them that are views. `varies`: a result may show another part in each call.
+    `writes_others`: `pure` writes to other inputs."""
 
     takes_gradients = True
 
-    def __init__(self, pure: Any, eager: CompiledFn, positions: Sequence[int], views: Sequence[int]):
+    def __init__(
+        self,
+        pure: Any,
+        eager: CompiledFn,
+        positions: Sequence[int],
+        views: Sequence[int],
+        varies: bool,
+        writes_others: bool,
+    ):
         self.pure, self.eager, self.positions, self.views = pure, eager, tuple(positions), tuple(views)
+        self.varies, self.writes_others = varies, writes_others
         self.shown: list[tuple[int, int, int]] | None = None
         """The results that are views of such an input: their positions, the input's, and the first element."""
 
@@ -174,16 +194,23 @@ class WritesBack:
         made = self.pure(*inputs)
         count = len(made) - len(self.positions)
         results, values = made[:count], made[count:]
-        for k, value in zip(self.positions, values, strict=True):
-            with torch.set_grad_enabled(torch.is_grad_enabled() or value.requires_grad):
-                inputs[k].copy_(value)
-        if self.shown is None:
-            self.shown = list(views_among(results, values, self.positions))
-        if not self.shown:
-            return results
-        found = list(results)
-        for at, k, offset in self.shown:
-            found[at] = view_of(inputs[k], results[at], offset)
+        has_written = self.writes_others
+        try:
+            if self.shown is None or self.varies:
+                self.shown = list(views_among(results, values, self.positions))
+            for k, value in zip(self.positions, values, strict=True):
+                with torch.set_grad_enabled(torch.is_grad_enabled() or value.requires_grad):
+                    inputs[k].copy_(value)
+                has_written = True
+            if not self.shown:
+                return results
+            found = list(results)
+            for at, k, offset in self.shown:
+                found[at] = view_of(inputs[k], results[at], offset)
+        except BaseException as error:
+            if has_written:
+                half_done(error)
+            raise
         return tuple(found)
 
 

@@ -226,7 +226,7 @@ def view_offset(maps: tuple, source: TensorType) -> int:
     for step in maps:
         shape = step.result_shape(shape)
     if 0 in shape:
-        return 0
+        return offset_of_nothing(maps, source)
     index = source_index(maps, tuple(constant(0, 0) for _ in shape), source.shape, ())
     assert index is not None
     return sum(x.offset * stride for x, stride in zip(index, source.stride, strict=True))
@@ -270,3 +270,18 @@ def view_stride(shape: Shape, stride: Shape, wanted: Shape) -> Shape | None:
             if dim > 0:
                 run_step, run_numel, seen_numel = stride[dim - 1], 1, 1
     return tuple(found) if at == -1 else None
+
+
+def offset_of_nothing(maps: tuple, source: TensorType) -> int:
+    """The offset that torch gives a view without elements, up to a map that no strides express."""
+    offset = 0
+    for step in maps:
+        if isinstance(step, Slice):
+            offset += step.start * source.stride[step.dim]
+        elif isinstance(step, Diagonal) and step.size:
+            offset += max(-step.shift, 0) * source.stride[step.a] + max(step.shift, 0) * source.stride[step.b]
+        stride = step.stride(source)
+        if stride is None:
+            break
+        source = TensorType(step.result_shape(source.shape), stride, source.dtype, source.device)
+    return offset
