@@ -6,8 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from burnish.cli import command_line
+from burnish.cli import bisect_rewrites, command_line
 from burnish.cli.bisect_rewrites import rewrites_in
+from burnish.cli.minimize import minimize_script
 
 PROGRAM = """
 import torch, burnish
@@ -114,3 +115,10 @@ def test_first_description_of_a_rewrite_counts(tmp_path):
     assert rewrites_in(tmp_path) == {}
     (tmp_path / "rewrites.txt").write_text("[1] fuse File\na\n=>\nb\n\n[2] fold\nc\n=>\nd\n\n[1] fuse\ne\n=>\nf\n\n")
     assert rewrites_in(tmp_path) == {1: "fuse File\na\n=>\nb", 2: "fold\nc\n=>\nd"}
+
+
+def test_without_a_slower_graph_nothing_is_bisected(tmp_path, monkeypatch):
+    script = tmp_path / "train.py"
+    script.write_text("")
+    monkeypatch.setattr(minimize_script, "minimize", lambda *_: False)
+    assert bisect_rewrites.bisect([str(script)], tmp_path / "out.py", slower=True) == "There is nothing to bisect."

@@ -1,8 +1,10 @@
 """The disk cache: read back by later processes; damaged files and full disks cause no errors."""
 
+import contextlib
 import errno
 import os
 import signal
+import warnings
 import zipfile
 from concurrent.futures import ThreadPoolExecutor
 
@@ -14,6 +16,7 @@ from burnish import settings
 from burnish.cli import cache_archive, command_line
 from burnish.codegen.llvm import compile_to_machine_code
 from burnish.compiler import compile_graph
+from burnish.compiler.graph_cache_key import source_digest
 from burnish.runtime.disk import disk_cache
 from burnish.runtime.disk.disk_cache import MAGIC, DiskCache
 from burnish.schedule.library.autotune_candidates import Measurements, choose, key_of, memory
@@ -114,7 +117,12 @@ def test_a_full_disk_ends_the_writing_and_not_the_reading_of_other_processes(she
         raise OSError(errno.ENOSPC, "No space left on device")
 
     monkeypatch.setattr(os, "replace", full)
-    with pytest.warns(UserWarning, match="No space left.*BURNISH_CACHE_DIR"):
+    with pytest.warns(UserWarning, match="No space left.*BURNISH_CACHE_DIR") as said, contextlib.ExitStack() as ends:
+        ends.callback(shelf.put, "kind", "key", b"2")
+        ends.close()
+    assert "No space left" in shelf.why_not and said[0].filename == __file__
+    shelf.why_not = None
+    with warnings.catch_warnings(action="error"):
         shelf.put("kind", "key", b"2")
     assert "No space left" in shelf.why_not
     monkeypatch.undo()
@@ -210,7 +218,11 @@ def test_the_command_says_how_much_there_is_and_deletes_it(tmp_path, capsys):
         disk_cache.disk_cache().put("kind", "key", bytes(1_000_000))
         assert command_line.main(["cache", "info"]) == 0
         assert "1 entries, 1.0 MB of at most" in capsys.readouterr().out
-        assert command_line.main(["cache", "clear"]) == 0 and "1 entries deleted" in capsys.readouterr().out
+        source_digest.cache_clear()
+        source_digest()
+        assert command_line.main(["cache", "info"]) == 0
+        assert "1 digests of Burnish's own files" in capsys.readouterr().out
+        assert command_line.main(["cache", "clear"]) == 0 and "2 entries deleted" in capsys.readouterr().out
         assert not list(disk_cache.disk_cache().entries())
     with settings.patch(cache=False):
         assert command_line.main(["cache", "info"]) == 0 and "is off" in capsys.readouterr().out
@@ -234,6 +246,9 @@ def test_a_folder_that_cannot_be_used_is_said_once(tmp_path):
             assert burnish.compile(lambda x, factor=factor: x.sin() * factor)(torch.zeros(5)).sum() == 0
     (warning,) = said
     assert "cannot be used: Not a directory. Set BURNISH_CACHE_DIR" in str(warning.message)
+    disk_cache._opened.cache_clear()
+    with settings.patch(cache=True, cache_dir=tmp_path / "file" / "cache"), warnings.catch_warnings(action="error"):
+        assert command_line.main(["cache", "info"]) == 2
 
 
 def test_a_cache_is_carried_to_another_machine(filled, tmp_path, capsys):

@@ -1,11 +1,16 @@
 """Plug-ins of installed packages: the three of the page work, and one that fails costs a warning."""
 
+import importlib.metadata
 import os
 import subprocess
 import sys
+import threading
 import tomllib
 
 import pytest
+
+from burnish import plugins
+from burnish.compiler import graph_cache_key
 
 from .docs import pages
 
@@ -61,3 +66,57 @@ def test_plugins_of_a_package_are_found_and_used(installed):
     assert "The plug-in Broken (toy_plugin:no_such_function) failed, and is left out" in run.stderr
     page = (installed / "report.html").read_text()
     assert '"title":"Longest lines","columns":["Line","Step"],"rows":[["' in page and '"title":"Broken"' not in page
+
+
+class Point(importlib.metadata.EntryPoint):
+    """An entry point whose function is given."""
+
+    def load(self):
+        return self.value
+
+
+@pytest.fixture
+def register(monkeypatch):
+    """Makes a function the only plug-in of the compiler, in a process that has called none."""
+
+    def make(function):
+        point = Point("mine", function, "burnish.compiler")
+        monkeypatch.setattr(plugins, "entry_points", lambda group: (point,) * (group == "compiler"))
+        monkeypatch.setattr(plugins, "_started", {})
+        monkeypatch.setattr(plugins, "_failed", [])
+
+    return make
+
+
+def test_identity_imports_nothing_and_knows_each_file(tmp_path, monkeypatch):
+    package = tmp_path / "plug_in_that_raises"
+    package.mkdir()
+    (package / "__init__.py").write_text("raise RuntimeError")
+    (package / "recipes.py").write_text("")
+    monkeypatch.syspath_prepend(tmp_path)
+    point = importlib.metadata.EntryPoint("mine", "plug_in_that_raises.register:all", "burnish.compiler")
+    before = plugins._identity(point)
+    assert before == plugins._identity(point)
+    os.utime(package / "recipes.py", ns=(1, 1))
+    assert plugins._identity(point) != before and "plug_in_that_raises" not in sys.modules
+
+
+def test_failed_plug_in_is_part_of_the_key(register):
+    register(sys.exit)
+    before = graph_cache_key.surroundings()
+    with pytest.warns(RuntimeWarning, match="The plug-in mine .* is left out: SystemExit"):
+        assert plugins.start_in_compiler()
+    assert graph_cache_key.surroundings() != before
+
+
+def test_no_thread_waits_for_a_plug_in(register):
+    answers = []
+
+    def waits_for_another_thread():
+        other = threading.Thread(target=lambda: answers.append(plugins.start_in_compiler()), daemon=True)
+        other.start()
+        other.join(10)
+
+    register(waits_for_another_thread)
+    assert plugins.start_in_compiler()
+    assert answers == [False], "what it compiles is not stored"

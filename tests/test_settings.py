@@ -115,6 +115,7 @@ def test_flags_read_the_usual_words(text, value):
         ("BURNISH_FUEL", "full", "None for no limit"),
         ("BURNISH_CPU", "zen4", "x86-64-v2, x86-64-v3, x86-64-v4"),
         ("BURNISH_CHECK", "maybe", "1 or 0"),
+        ("BURNISH_CHECK", "bisec", 'or "bisect"'),
         ("BURNISH_SHOW", "guards,break", 'Did you mean "breaks"?'),
         ("BURNISH_SHOW", "xyz", "breaks, guards, graph, effects"),
         ("BURNISH_DUMP", __file__, "this one is a file"),

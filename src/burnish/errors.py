@@ -16,6 +16,7 @@ must to cross from a worker process.
 
 from __future__ import annotations
 
+import contextlib
 import difflib
 import inspect
 import os
@@ -191,7 +192,8 @@ def did_you_mean(name: str, known: Iterable[str]) -> str:
 def warn(message: str, category: type[Warning] = UserWarning) -> None:
     """Warn at the user's line: the nearest caller outside Burnish and torch, which calls compiled modules."""
     torch = sys.modules.get("torch")
-    not_the_users = (OURS,) if torch is None else (OURS, os.path.dirname(os.path.abspath(str(torch.__file__))) + os.sep)
+    ours = (OURS, contextlib.__file__)  # which calls a function that a context decorates
+    not_the_users = ours if torch is None else (*ours, os.path.dirname(os.path.abspath(str(torch.__file__))) + os.sep)
     level = 1
     at = inspect.currentframe()
     while at is not None and at.f_code.co_filename.startswith(not_the_users):

@@ -5,18 +5,20 @@
     [project.entry-points."burnish.report"]
     mine = "my_package.for_burnish:section"        called with the data of each report
 
-A function that fails costs a warning, and Burnish goes on without it.
+A function that fails costs a warning, and Burnish goes on without it. No lock is held while one runs, for it may wait
+for an import of another thread that compiles something.
 """
 
 from __future__ import annotations
 
+import hashlib
 import importlib.metadata
 import importlib.util
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
 from typing import Any
 
-from .concurrency import fork_safe_locks
 from .concurrency.compute_once import once
 from .errors import warn
 
@@ -32,21 +34,32 @@ def call_all(group: str, call: Callable[[Any], Any]) -> list[tuple[str, Any]]:
     for point in entry_points(group):
         try:
             found.append((point.name, call(point.load())))
-        except Exception as error:
+        except (Exception, SystemExit) as error:
+            _failed.append((group, point.name, point.value))
             text = f"The plug-in {point.name} ({point.value}) failed, and is left out: {type(error).__name__}: {error}"
             warn(f"burnish: {text}", RuntimeWarning)
     return found
 
 
-def start_in_compiler() -> None:
-    with _starting:
-        if not _started:
-            _started.append(True)  # first: a plug-in may compile something itself
+def start_in_compiler() -> bool:
+    """Calls the functions, once. False while they run, in another thread or around this call: what is compiled then
+    may lack them, so it is not stored."""
+    this = object()
+    if _started.setdefault("by", this) is this:  # atomic
+        try:
             call_all("compiler", lambda register: register())
+        finally:
+            _started["all"] = this
+    return "all" in _started
 
 
-_started: list[bool] = []
-_starting = fork_safe_locks.rlock()
+_started: dict[str, object] = {}
+_failed: list[tuple[str, str, str]] = []
+
+
+def left_out_of_compiler() -> list[tuple[str, str, str]]:
+    """Plug-ins that failed: compiled code is without them."""
+    return [point for point in _failed if point[0] == "compiler"]
 
 
 @once
@@ -56,10 +69,20 @@ def identity_for_compiler() -> str:
 
 
 def _identity(point: importlib.metadata.EntryPoint) -> str:
-    package = "" if point.dist is None else point.dist.version
+    """Imports nothing, as it looks for the topmost package only."""
     try:
-        found = importlib.util.find_spec(point.module)
-        written = os.stat(found.origin).st_mtime_ns if found is not None and found.origin is not None else 0
-    except (ImportError, OSError, ValueError):
-        written = 0
-    return f"{point.name}={point.value} {package} {written}"
+        version = "" if point.dist is None else point.dist.version
+        found = importlib.util.find_spec(point.module.partition(".")[0])
+        files = [] if found is None else sorted(_files(found.origin, found.submodule_search_locations or ()))
+    except Exception as error:
+        version, files = type(error).__name__, []
+    return f"{point.name}={point.value} {version} {hashlib.sha256(repr(files).encode()).hexdigest()[:16]}"
+
+
+def _files(module: str | None, folders: Iterable[str]) -> Iterator[tuple[str, int]]:
+    """The Python files of a package, or of a module that is in none, and when they were written."""
+    paths = [] if module is None else [Path(module)]
+    for folder in folders:
+        paths += [Path(below, name) for below, _, names in os.walk(folder) for name in names if name.endswith(".py")]
+    for path in paths:
+        yield str(path), path.stat().st_mtime_ns

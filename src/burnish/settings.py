@@ -299,7 +299,9 @@ def _accept_bool(name: str, value: object) -> bool:
 
 
 def _accept_check(name: str, value: object) -> Check:
-    return "bisect" if value == "bisect" else _accept_bool(name, value)
+    if value != "bisect" and not isinstance(value, bool):
+        raise _bad(name, value, 'True or False (1 or 0 in the environment), or "bisect"')
+    return cast(Check, value)
 
 
 def _accept_share(name: str, value: object) -> float:

@@ -2,11 +2,13 @@
 
 import copy
 import functools
+import gc
 import inspect
 import io
 import pickle
 import subprocess
 import sys
+import weakref
 from pathlib import Path
 from types import MethodType
 
@@ -246,11 +248,35 @@ def test_repr_shows_the_module_inside_and_how_it_last_ran(compiled):
     assert "1 segment, the last call ran as plain Python" in compiled._repr_html_()
 
 
-def test_notebooks_show_how_a_function_last_ran():
-    compiled = burnish.compile(lambda x: x.sin() * 2, name="wave")
-    assert "compiled when it is called" in compiled._repr_html_()
-    compiled(X)
-    assert "&lt;lambda&gt;: 1 segment, the last call ran compiled" in compiled._repr_html_()
+def test_notebooks_show_what_the_original_shows():
+    class Drawn(Net):
+        def _repr_html_(self):
+            return "<b>drawn</b>"
+
+    class Answers(Net):
+        def __getattr__(self, name):
+            return (lambda: "<i>asked</i>") if name == "_repr_html_" else super().__getattr__(name)
+
+    def function(x):
+        return x
+
+    assert burnish.compile(Drawn())._repr_html_() == "<b>drawn</b>"
+    assert burnish.compile(Answers())._repr_html_() == "<i>asked</i>"
+    assert not hasattr(burnish.compile(function), "_repr_html_")
+    function._repr_html_ = lambda: "mine"
+    assert burnish.compile(function)._repr_html_() == "mine"
+
+
+def test_dropped_compiled_function_is_freed_at_once(net):
+    gc.collect()
+    gc.disable()
+    try:
+        compiled = burnish.compile(net.forward)
+        alive = weakref.ref(compiled)
+        del compiled
+        assert alive() is None
+    finally:
+        gc.enable()
 
 
 def test_moving_and_converting_changes_the_original_and_recompiles(net, compiled):

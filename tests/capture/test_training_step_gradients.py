@@ -393,7 +393,11 @@ def test_errors_of_backward_are_eagers():
     def of_none(model, optimizer, x):
         x.sum().backward()
 
-    for step in (twice, of_many, of_none):
+    def given_twice(model, optimizer, x):
+        y = model(x)
+        y.backward(torch.ones_like(y), gradient=torch.ones_like(y))
+
+    for step in (twice, of_many, of_none, given_twice):
         trained_alike(world(step), rows, steps=3)
 
 

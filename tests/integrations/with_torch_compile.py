@@ -123,6 +123,7 @@ def test_calls_to_dynamos_api_are_served_when_we_are_the_default(event_kinds):
         explained = torch._dynamo.explain(branches)(X)
         assert (explained.graph_count, explained.graph_break_count) == (2, 1)
         assert torch._dynamo.explain(branches, X).graph_count == 2
+        assert torch._dynamo.explain(lambda x, original: x * original, X, original=3).graph_count == 1
         torch._dynamo.utils.counters.clear()
         compiled = torch.compile(branches)
         for _ in range(3):

@@ -14,6 +14,7 @@ import burnish
 from burnish import events
 from burnish.errors import UserError
 from burnish.report import html_report
+from burnish.report.summary_in_words import busiest_lines
 
 from ..browser import browser, needs_browser
 from ..forked_programs import run_program
@@ -209,6 +210,38 @@ def test_summary_names_the_parameter_that_changed(tmp_path):
     (line,) = [line for line in report.summary if line.startswith("Recompiled")]
     assert line.endswith("training_step: batch[0] (shape) was (3,) and is now (5,)")
     assert any(line.startswith("Memory of the largest graph, which begins at ") for line in report.summary)
+
+
+def test_local_variable_is_not_named_after_a_parameter(tmp_path):
+    class Model(nn.Module):
+        def forward(self, value, flag):
+            args = [flag, value]
+            os.getpid()
+            return value * 2 if args[0] else value
+
+    compiled = burnish.compile(Model())
+    with burnish.report(tmp_path / "report.html") as report:
+        for flag in (1, 0):
+            compiled(torch.ones(2), flag)
+    causes = [line.partition(": ")[2] for line in report.summary if line.startswith("Recompiled")]
+    assert causes == ["flag was 1 and is now 0", "args[0] was 1 and is now 0"]
+
+
+def test_lines_of_files_with_the_same_name_are_counted_apart():
+    steps = [{"lines": [line], "total": 1.0} for line in ("/a/x.py:2 in f", "/b/x.py:2 in f", "/b/y.py:3 in f")]
+    names = [line.split()[0] for line in busiest_lines([*steps, steps[0]])[1:]]
+    assert names == ["/a/x.py:2", "/b/x.py:2", "y.py:3"]
+
+
+def test_plug_in_cannot_change_the_report(monkeypatch):
+    def section(data):
+        data["breaks"].clear()
+        return ["Number"], [[1]]
+
+    monkeypatch.setattr(html_report.plugins, "call_all", lambda group, call: [("mine", call(section))])
+    data = {"breaks": [{}]}
+    assert html_report.sections_of_plugins(data) == [{"title": "mine", "columns": ["Number"], "rows": [["1"]]}]
+    assert data == {"breaks": [{}]}
 
 
 def test_setting_writes_a_report_of_each_process(tmp_path):

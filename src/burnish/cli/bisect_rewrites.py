@@ -134,9 +134,10 @@ def bisect(command: Sequence[str], output: Path, slower: bool = False) -> str:
         from .minimize.minimize_script import CHECKED, minimize
 
         environment = {**os.environ, **CHECKED}
-        command = (
-            [sys.executable, str(output)] if minimize(command, output, say, slower) else [sys.executable, *command]
-        )
+        is_smaller = minimize(command, output, say, slower)
+        if slower and not is_smaller:
+            return "There is nothing to bisect."
+        command = [sys.executable, str(output)] if is_smaller else [sys.executable, *command]
     folder = Path(tempfile.mkdtemp(prefix="burnish-bisect-"))
     try:
         return report(Bisection(command, folder, say, environment=environment))

@@ -30,6 +30,7 @@ WORDS = {
     "pieces of machine code for CPUs, which graphs share": ("object code", "watcher"),
     "pieces of machine code for GPUs": ("cubin",),
     "measurements of which library call or kernel is fastest": ("measured",),
+    "digests of Burnish's own files": ("digest of sources",),
 }
 """What entries hold, in a user's words, and their kinds."""
 

@@ -23,6 +23,7 @@ import platform
 import runpy
 import sys
 import traceback
+import warnings
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -94,7 +95,8 @@ def cache(options: argparse.Namespace) -> int:
 
     if (options.file is None) == (options.action in ("export", "import")):
         raise UserError(f"`burnish cache {options.action}` takes {'no' if options.file else 'the name of a'} file.")
-    found = disk_cache()
+    with warnings.catch_warnings(action="ignore"):  # the error below says it
+        found = disk_cache()
     if found is None:
         print("The cache is off: the setting cache (BURNISH_CACHE in the environment) says so.")
         return 0

@@ -242,6 +242,8 @@ def switches() -> tuple:
     backends, c = torch.backends, torch._C
     modes = c._len_torch_function_stack()  # a default device is one of them
     return (
+        "without",
+        *plugins.left_out_of_compiler(),
         "eager random",
         asked.eager_random,
         "max autotune",

@@ -70,11 +70,11 @@ def found_or_made(
     gm: GraphModule, key_of: Callable[[], str | None], compiled: Callable[[], Any]
 ) -> tuple[Any, NativeTools]:
     background_imports.end()
-    plugins.start_in_compiler()
+    is_complete = plugins.start_in_compiler()
     settings = current()
     key, programs = None, request_of(gm).programs
     lines = [node.meta.get("stack_trace") for node in gm.graph.nodes]
-    if settings.fuel is None and (settings.cache or programs is not None or settings.check):
+    if is_complete and settings.fuel is None and (settings.cache or programs is not None or settings.check):
         from . import program_serialization
 
         key = key_of()

@@ -22,7 +22,7 @@ from ..capture.python.calls.function_calls import is_replaced
 from ..capture.python.polyfills import object_polyfills
 from ..errors import UserError
 from . import stance, unsupported_python_version
-from .live_programs import as_html, keep_track, state_of
+from .live_programs import keep_track
 
 
 def why_not_compile(model: Any) -> str | None:
@@ -120,8 +120,6 @@ def compiled_function(original: Any, options: Options, kwargs: dict[str, Any]) -
         _compile_kwargs=kwargs,
         _torchdynamo_orig_callable=original,
         _torchdynamo_wrapper_id=id(run),
-        # For notebooks. A function's repr cannot be changed.
-        _repr_html_=lambda: as_html(f"compiled function {run.__qualname__}: {state_of(program)}"),
     )
     keep_track(program)
     return run

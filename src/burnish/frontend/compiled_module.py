@@ -103,8 +103,10 @@ class CompiledModule(torch.nn.Module):
         program = self.__dict__.get("__burnish_program__")
         return "" if program is None else state_of(program)  # not made yet, and shown by a debugger
 
-    def _repr_html_(self) -> str:
-        return as_html(repr(self))
+    @property
+    def _repr_html_(self) -> Callable[[], str]:
+        own = getattr(self._orig_mod, "_repr_html_", None)
+        return (lambda: as_html(repr(self))) if own is None else own
 
     @property
     def _compile_kwargs(self) -> dict[str, Any]:

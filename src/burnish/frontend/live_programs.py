@@ -1,4 +1,5 @@
-"""The compiled programs that are alive: ``burnish.reset`` and ``burnish.profile`` reach them all."""
+"""The compiled programs that are alive: ``burnish.reset`` and ``burnish.profile`` reach them all. And the state of one
+in words, for a person."""
 
 from __future__ import annotations
 

@@ -85,13 +85,13 @@ def replace(owner: Any, name: str, stand_in: Callable[..., Any]) -> None:
 # ---- torch.compiler
 
 
-def _reset(original: Any) -> None:
+def _reset(original: Any, /) -> None:
     forget_all()
     if DYNAMO in sys.modules:  # else Dynamo has nothing to forget, and loading it takes a second
         original()
 
 
-def _save_cache_artifacts(original: Any) -> Any:
+def _save_cache_artifacts(original: Any, /) -> Any:
     cache = disk_cache()
     if cache is None:
         return None
@@ -102,7 +102,7 @@ def _save_cache_artifacts(original: Any) -> Any:
         return file.read_bytes(), _info()
 
 
-def _load_cache_artifacts(original: Any, serialized_artifacts: bytes) -> Any:
+def _load_cache_artifacts(original: Any, /, serialized_artifacts: bytes) -> Any:
     if not serialized_artifacts.startswith(b"PK"):
         return original(serialized_artifacts)  # written by torch
     cache = disk_cache()
@@ -121,7 +121,7 @@ def _info() -> Any:
     return CacheInfo()
 
 
-def _load_compiled_function(original: Any, *args: Any, **kwargs: Any) -> Any:
+def _load_compiled_function(original: Any, /, *args: Any, **kwargs: Any) -> Any:
     from .torch_aot_compile import load_compiled_function
 
     return load_compiled_function(original, *args, **kwargs)
@@ -138,26 +138,26 @@ OF_COMPILER: dict[str, Callable[..., Any]] = {
 # ---- torch._dynamo
 
 
-def _explain(original: Any, f: Any, *extra_args: Any, **extra_kwargs: Any) -> Any:
+def _explain(original: Any, /, f: Any, *extra_args: Any, **extra_kwargs: Any) -> Any:
     from ..frontend.explain_call import explain
 
     explained = explain(f)
     return explained(*extra_args, **extra_kwargs) if extra_args or extra_kwargs else explained
 
 
-def _export(original: Any, *args: Any, **options: Any) -> Any:
+def _export(original: Any, /, *args: Any, **options: Any) -> Any:
     from .dynamo_export import export
 
     return export(original, *args, **options)
 
 
-def _reset_dynamo(original: Any) -> None:
+def _reset_dynamo(original: Any, /) -> None:
     forget_all()
     original()
 
 
 def _optimize(
-    original: Any, backend: Any = "inductor", *, nopython: bool = False, dynamic: Any = None, **others: Any
+    original: Any, /, backend: Any = "inductor", *, nopython: bool = False, dynamic: Any = None, **others: Any
 ) -> Any:
     """torch.compile itself calls this one for backends that are not ours."""
     if not isinstance(backend, (str, types.FunctionType)) or not KEPT.issuperset(others):

@@ -33,7 +33,7 @@ WITHOUT_EFFECT = (
 """Arguments about symbolic sizes and numbers."""
 
 
-def export(original: Any, f: Callable, *extra_args: Any, **options: Any) -> Any:
+def export(original: Any, /, f: Callable, *extra_args: Any, **options: Any) -> Any:
     """In place of ``torch._dynamo.export``, which is the `original`."""
 
     def inner(*args: Any, **kwargs: Any) -> Any:

@@ -104,7 +104,7 @@ def graph_inputs(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> tuple[tupl
 
 
 def load_compiled_function(
-    original: Callable[..., Any], file: Any, *, f_globals: Any = None, external_data: Any = None
+    original: Callable[..., Any], /, file: Any, *, f_globals: Any = None, external_data: Any = None
 ) -> Any:
     """Reads what ``save_compiled_function`` above wrote, and with torch's ``original`` what torch has written."""
     data = file.read()

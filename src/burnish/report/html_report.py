@@ -9,6 +9,7 @@ text. So nothing that a program is named can run as a script.
 
 from __future__ import annotations
 
+import copy
 import functools
 import json
 import platform
@@ -91,7 +92,7 @@ def sections_of_plugins(data: dict[str, Any]) -> list[dict[str, Any]]:
     """Each plug-in gets the report's data, and returns the columns and rows of a table, which has its name."""
 
     def table_of(section: Callable[[dict[str, Any]], Any]) -> dict[str, Any]:
-        columns, rows = section(data)
+        columns, rows = section(copy.deepcopy(data))
         return {"columns": [*map(str, columns)], "rows": [[*map(str, row)] for row in rows]}
 
     return [{"title": name, **table} for name, table in plugins.call_all("report", table_of)]

@@ -93,9 +93,13 @@ def busiest_lines(steps: list[dict[str, Any]]) -> list[str]:
     """The lines of the program whose kernels took most of the time."""
     seconds: Counter[str] = Counter()
     for step in steps:
-        seconds[Path(step["lines"][0]).name if step["lines"] else "no line known"] += step["total"]
-    total = seconds.total()
-    rows = [(line, f"{each * 1e3:.1f} ms", f"{each / total:.0%}") for line, each in seconds.most_common(SHOWN) if each]
+        seconds[step["lines"][0] if step["lines"] else "no line known"] += step["total"]
+    total, names = seconds.total(), Counter(Path(line).name for line in seconds)
+    rows = [
+        (line if names[Path(line).name] > 1 else Path(line).name, f"{each * 1e3:.1f} ms", f"{each / total:.0%}")
+        for line, each in seconds.most_common(SHOWN)
+        if each
+    ]
     return (
         ["Time in kernels and library calls, by line:", *(f"    {line}" for line in table_lines(rows))] if rows else []
     )

@@ -1,6 +1,7 @@
-"""Names of torch calls that write to their first argument: ``add_``, ``__setitem__``, ``__ilshift__``.
+"""Torch calls that write to their first argument: their names, as ``add_``, ``__setitem__``, ``__ilshift__``, and those
+that only change its shape, as ``squeeze_``.
 
-Torch marks them by a trailing underscore. Python's special methods have two of their own, and some of them write.
+Torch marks names by a trailing underscore. Python's special methods have two of their own, and some of them write.
 """
 
 from __future__ import annotations

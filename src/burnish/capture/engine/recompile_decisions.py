@@ -130,7 +130,9 @@ def explain_miss(program: Program, continuation: Continuation, slots: list) -> N
         failure = first_failure(segment.guards, slots)
         if failure is not None:
             source, *values = failure
-            failures.append((i, program.parameter_named(source), *values))
+            if continuation is program.entry:
+                source = program.parameter_named(source)
+            failures.append((i, source, *values))
     events.emit(
         "guards.missed", function=program.entry.location.function, location=continuation.location, failures=failures
     )

@@ -400,7 +400,7 @@ def grad(m: Any, args: tuple, kwargs: dict) -> Any:
 
 
 def _bound(names: Sequence[str], args: tuple, kwargs: dict) -> dict[str, Any] | None:
-    if len(args) > len(names) or not kwargs.keys() <= set(names):
+    if len(args) > len(names) or not kwargs.keys() <= set(names[len(args) :]):
         return None
     return dict(zip(names, args, strict=False)) | kwargs
 

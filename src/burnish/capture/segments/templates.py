@@ -9,7 +9,8 @@ At its end a segment holds real objects: tensors of the graph, new containers an
         d1['count'] = 4          # an effect
         return t0
 
-Each object is built once, so sharing and cycles survive.
+Each object is built once, so sharing and cycles survive. How depends on its type: the tables below name the functions.
+What none of them builds is `Unrebuildable`: a segment that ends with it is not compiled.
 """
 
 from __future__ import annotations

@@ -47,7 +47,7 @@ def minimize(command: Sequence[str], output: Path, say: Callable[[str], None], s
         return True
     last = "\n".join(f"    {line}" for line in output_of_run.splitlines()[-LAST_LINES:])
     how = "is slower than eager, or fails, by itself" if slower else "fails by itself"
-    say(f"None of the script's {len(graphs)} graphs {how}. Its output ends so:\n{last}")
+    say(f"None of the script's {len(graphs)} graphs {how}." + f" Its output ends so:\n{last}" * bool(last))
     return False
 
 

@@ -94,8 +94,6 @@ class DiskCache:
     def __init__(self, folder: Path, limit: int = LIMIT):
         self.folder, self.limit = folder, limit
         self.written = 0
-        self.is_distrusted = False
-        """Whether it is not used because other users can write there."""
         self.why_not = self._why_not()
         """Why it is not used, in words; None where it is used."""
         self.refused: set[str] = set()
@@ -110,7 +108,6 @@ class DiskCache:
         why = why_not_trusted(self.folder, status)
         if why is None:
             return None
-        self.is_distrusted = True
         return (
             f"{why}, and code is only loaded from a folder that no other user can write to: make the folder yours "
             f"(`chown`, and `chmod 700 {self.folder}`), or set BURNISH_CACHE_DIR to another one"
@@ -162,12 +159,12 @@ class DiskCache:
                 f"{self.folder}. This is said once."
             )
             events.emit("cache.refused", text=text)
-            warn(text, UserWarning)
+            tell(text)
 
     def turn_off(self, why: str) -> None:
         self.why_not = why
         events.emit("cache.off", text=why)
-        warn(f"The cache on disk is off, so each process compiles everything again: {why}.", UserWarning)
+        tell(f"The cache on disk is off, so each process compiles everything again: {why}.")
 
     def put(self, kind: str, key: str, data: bytes) -> None:
         self.write(self.path(kind, key), written_entry(kind, key, data))
@@ -183,11 +180,11 @@ class DiskCache:
                 file.write(content)
             os.replace(aside, path)
         except OSError as error:
-            # Stop after the first error: a full or read-only disk will fail for the next entry too.
-            self.turn_off(f"{self.folder} cannot be written to: {error.strerror}. {ELSEWHERE}")
             if aside is not None:
                 with contextlib.suppress(OSError):
                     os.unlink(aside)
+            # Stop after the first error: a full or read-only disk will fail for the next entry too.
+            self.turn_off(f"{self.folder} cannot be written to: {error.strerror}. {ELSEWHERE}")
             return
         self.written += 1
         if self.written % LOOK_EVERY == 0 or self.written == 1 and self.is_time_to_look():
@@ -231,6 +228,12 @@ class DiskCache:
                 path.unlink()
                 count += 1
         return count
+
+
+def tell(text: str) -> None:
+    """A warning, without effect where a filter makes it an error: the program is right without a cache."""
+    with contextlib.suppress(UserWarning):
+        warn(text, UserWarning)
 
 
 def disk_cache() -> DiskCache | None:
