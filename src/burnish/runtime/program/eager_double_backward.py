@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
+from torch._C._functorch import peek_interpreter_stack
 
 
 def run_again(eager: Callable, inputs: Sequence[Any], written: Sequence[int], drawn: torch.Tensor | None) -> Any:
@@ -20,6 +22,15 @@ def run_again(eager: Callable, inputs: Sequence[Any], written: Sequence[int], dr
         return eager(*given)
     finally:
         torch.set_rng_state(now)
+
+
+def at_no_level() -> contextlib.AbstractContextManager:
+    """Outside of the transforms of ``torch.func``, where the first run was."""
+    if peek_interpreter_stack() is None:
+        return contextlib.nullcontext()
+    from torch._functorch.pyfunctorch import temporarily_clear_interpreter_stack
+
+    return temporarily_clear_interpreter_stack()
 
 
 def apart(inputs: Sequence[Any]) -> list[Any]:
