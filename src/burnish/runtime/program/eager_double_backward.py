@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import torch
-from torch._C._functorch import peek_interpreter_stack
+from torch._C._functorch import peek_interpreter_stack, pop_dynamic_layer_stack, push_dynamic_layer_stack
 
 
 def run_again(eager: Callable, inputs: Sequence[Any], written: Sequence[int], drawn: torch.Tensor | None) -> Any:
@@ -24,13 +24,17 @@ def run_again(eager: Callable, inputs: Sequence[Any], written: Sequence[int], dr
         torch.set_rng_state(now)
 
 
-def at_no_level() -> contextlib.AbstractContextManager:
+@contextlib.contextmanager
+def at_no_level() -> Iterator[None]:
     """Outside of the transforms of ``torch.func``, where the first run was."""
-    if peek_interpreter_stack() is None:
-        return contextlib.nullcontext()
-    from torch._functorch.pyfunctorch import temporarily_clear_interpreter_stack
-
-    return temporarily_clear_interpreter_stack()
+    levels = []
+    try:
+        while peek_interpreter_stack() is not None:
+            levels.append(pop_dynamic_layer_stack())
+        yield
+    finally:
+        while levels:
+            push_dynamic_layer_stack(levels.pop())
 
 
 def apart(inputs: Sequence[Any]) -> list[Any]:
