@@ -127,6 +127,7 @@ def input_facts(example: torch.Tensor) -> tuple:
         or example.layout is not torch.strided
         or example.is_quantized
         or example.is_nested
+        or example._is_zerotensor()
     ):
         raise NoKey(str(kind))
     return (

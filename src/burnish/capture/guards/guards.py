@@ -222,7 +222,9 @@ class CheckWriter:
         else:
             same = SameTensors(facts)
             at = self.constant(same)
-            passed = " and ".join([f"{at}.compare({', '.join(names)})", *same.rest(names, self.constant(is_leaf))])
+            before = same.first(names, self.constant(torch.Tensor))
+            compared = f"{at}.compare({', '.join(names)})"
+            passed = " and ".join([*before, compared, *same.rest(names, self.constant(is_leaf))])
             self.conditions.append(f"not ({passed}) and not {at}.settle({group})")
 
     def function(self, name: str, parameters: str, result: str, refused: str = "None") -> Callable:

@@ -153,7 +153,8 @@ class SameTensors:
     """Whether tensors have the expected facts.
 
     ``compare`` looks at type, dtype, device, shape, strides and the dispatch keys, which show lazy conjugation and
-    inference tensors. ``rest`` names the tests that remain when it passes. ``settle`` compares fact by fact.
+    inference tensors. ``rest`` names the tests that remain when it passes. ``settle`` compares fact by fact. Torch ends
+    the process when ``compare`` meets a nested tensor without ``torch.jagged``: ``first`` names the tests before it.
     """
 
     __slots__ = ("compare", "expected", "tries")
@@ -162,6 +163,12 @@ class SameTensors:
         self.expected = list(expected)
         self.compare: Callable[..., bool] = never
         self.tries = TRIES if FOR_COMPILERS is not None and all(map(is_comparable, expected)) else 0
+
+    def first(self, names: Sequence[str], tensor: str) -> list[str]:
+        """Conditions, as Python source, under which ``compare`` may see tensors of these names. A nested tensor is no
+        parameter. ``tensor``: ``torch.Tensor``."""
+        tensors = [name for name, facts in zip(names, self.expected, strict=True) if facts[0] is torch.Tensor]
+        return [f"type({name}) is {tensor} and not {name}.is_nested" for name in tensors]
 
     def rest(self, names: Sequence[str], leaf: str) -> list[str]:
         """Conditions, as Python source, on tensors of these names that ``compare`` has passed; ``leaf``:
@@ -189,14 +196,18 @@ _is_view = torch.Tensor._is_view
 class SameManyTensors(SameTensors):
     """The same for a number of tensors that would need too many lines of source."""
 
-    __slots__ = ("leaves", "views")
+    __slots__ = ("leaves", "no_parameters", "views")
 
     def __init__(self, expected: Sequence[tuple]):
         super().__init__(expected)
+        self.no_parameters = [k for k, facts in enumerate(expected) if facts[0] is torch.Tensor]
         self.views = [facts[IS_VIEW] for facts in expected]
         self.leaves = [facts[IS_LEAF] for facts in expected] if any(f[REQUIRES_GRAD] for f in expected) else None
 
     def __call__(self, tensors: tuple) -> bool:
+        for k in self.no_parameters:
+            if type(tensors[k]) is not torch.Tensor or tensors[k].is_nested:
+                return False
         return (
             self.compare(*tensors)
             and list(map(_is_view, tensors)) == self.views

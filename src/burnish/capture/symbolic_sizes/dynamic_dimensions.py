@@ -391,6 +391,8 @@ class SymbolicSizes:
 
     def check_slices(self, tensor: torch.Tensor, key: Any) -> None:
         """A slice bound beyond the end means the end: guard on which side of it a live bound is."""
+        if tensor.is_nested:
+            return
         parts = key if type(key) is tuple else (key,)
         shape = self.shape_of(tensor) or tuple(tensor.shape)
         consumed = [part for part in parts if part is not None and part is not Ellipsis]

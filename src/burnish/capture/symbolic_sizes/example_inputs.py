@@ -157,7 +157,9 @@ def read_symbols(symbols: Symbols, recorder: Any, tensors: Mapping[int, Any]) ->
 
 def is_plain(x: Any) -> bool:
     """Whether an example can replace the tensor. The compiler rejects others."""
-    return type(x) in TENSOR_TYPES and x.layout is torch.strided and not (x.is_conj() or x.is_neg())
+    if type(x) not in TENSOR_TYPES or x.layout is not torch.strided:
+        return False
+    return not (x.is_conj() or x.is_neg() or x._is_zerotensor())
 
 
 def evaluated(expression: Any, leaves: Mapping[int, LeafSize], point: Sequence[int]) -> Any:

@@ -20,7 +20,7 @@ def why_not_input(tensor: torch.Tensor) -> str | None:
         return f"a tensor of {tensor.dtype}"
     if tensor.is_conj() or tensor.is_neg():
         return "a lazily conjugated tensor"
-    if tensor.device.type == "meta":
+    if tensor.device.type == "meta" or tensor._is_zerotensor():
         return "a tensor without data"
     return None
 

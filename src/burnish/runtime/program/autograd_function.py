@@ -17,10 +17,9 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
 import torch
-from torch._C._functorch import is_functorch_wrapped_tensor, is_legacy_batchedtensor
 
-from .eager_double_backward import apart, needs_gradient, run_again
-from .program import is_laid_out, restrided
+from .eager_double_backward import apart, at_no_level, needs_gradient, run_again
+from .kinds_of_tangents import LAZY, NOT_IN_MEMORY, as_expected, keys_of
 from .rebuild_aliased_gradients import copied_if_held, is_turned, with_tangents, with_views
 
 if TYPE_CHECKING:
@@ -227,8 +226,9 @@ class Differentiable(DifferentiableGraph):
         layout = self.layout
         check_twice(layout, kind)
         with torch.enable_grad():
-            inputs = apart(inputs)
-            outputs = run_again(self.eager, inputs, layout.written, drawn)
+            with at_no_level():
+                inputs = apart(inputs)
+                outputs = run_again(self.eager, inputs, layout.written, drawn)
             made = [out for k, out in enumerate(outputs) if k not in layout.shown and k not in layout.views]
             shown = {view.input: outputs[k]._base for k, view in layout.views.items()}
             made += [shown[k] for k in range(len(made), len(made) + layout.hidden)]
@@ -402,8 +402,10 @@ class Compiled(torch.autograd.Function):
             return (None,) * (layout.inputs + NOT_INPUTS)
         if ctx.kept is None:
             raise RuntimeError(TWICE)
-        if any(x is not None and is_batched(x) for x in tangents):
-            found = step.gradients_by_eager(ctx.inputs, tangents, "many at once (vmap)", False, ctx.drawn)
+        keys = keys_of(tangents)
+        if keys & NOT_IN_MEMORY:
+            kind = "many at once (vmap), or from a tensor that is not an ordinary one,"
+            found = step.gradients_by_eager(ctx.inputs, tangents, kind, False, ctx.drawn)
             free_after(ctx, layout)
             return None, None, None, None, *layout.ordered(found)
         flowing = [tangents[k] for k in layout.flows]
@@ -420,7 +422,7 @@ class Compiled(torch.autograd.Function):
         ]
         flowing.reverse()
         given = [
-            as_expected(flowing.pop(), *expected, device)
+            as_expected(flowing.pop(), *expected, device, keys & LAZY)
             for expected, device in zip(layout.tangents, ctx.devices, strict=True)
         ]
         count = len(layout.saved_inputs) + len(layout.saved_outputs)
@@ -469,27 +471,5 @@ def copies_of_some(kept: Sequence[Any], some: Sequence[int]) -> list[Any]:
     return [x.clone() if k in some else x for k, x in enumerate(kept)]
 
 
-def is_batched(tangent: torch.Tensor) -> bool:
-    """Whether it stands for many tangents: with ``is_grads_batched=True``, or in a ``vmap``."""
-    return is_legacy_batchedtensor(tangent) or is_functorch_wrapped_tensor(tangent)
-
-
 def tensor_or_none(x: Any) -> torch.Tensor | None:
     return x if isinstance(x, torch.Tensor) else None
-
-
-def as_expected(
-    x: torch.Tensor | None, shape: tuple, stride: tuple, dtype: torch.dtype, device: torch.device
-) -> torch.Tensor:
-    """A tangent in the memory layout that backward was compiled for."""
-    if x is None:
-        return (
-            torch.zeros(shape, dtype=dtype, device=device).as_strided(shape, stride)
-            if not shape
-            else torch.empty_strided(shape, stride, dtype=dtype, device=device).zero_()
-        )
-    if x.is_conj() or x.is_neg():  # kernels read memory, which holds the unresolved values
-        x = x.resolve_conj().resolve_neg()
-    # A tangent in the expected layout stays the same tensor, whatever its strides along dimensions of size 1. As a
-    # gradient, a second tensor over the same memory would be stolen by autograd, not copied.
-    return x if x.stride() == stride or is_laid_out(x, shape, stride) else restrided(x, shape, stride)

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import contextlib
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import torch
+from torch._C._functorch import peek_interpreter_stack, pop_dynamic_layer_stack, push_dynamic_layer_stack
 
 
 def run_again(eager: Callable, inputs: Sequence[Any], written: Sequence[int], drawn: torch.Tensor | None) -> Any:
@@ -20,6 +22,19 @@ def run_again(eager: Callable, inputs: Sequence[Any], written: Sequence[int], dr
         return eager(*given)
     finally:
         torch.set_rng_state(now)
+
+
+@contextlib.contextmanager
+def at_no_level() -> Iterator[None]:
+    """Outside of the transforms of ``torch.func``, where the first run was."""
+    levels = []
+    try:
+        while peek_interpreter_stack() is not None:
+            levels.append(pop_dynamic_layer_stack())
+        yield
+    finally:
+        while levels:
+            push_dynamic_layer_stack(levels.pop())
 
 
 def apart(inputs: Sequence[Any]) -> list[Any]:

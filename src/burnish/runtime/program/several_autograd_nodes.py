@@ -21,7 +21,7 @@ from ...captured_graph.aliased_gradients import Shown
 from ...captured_graph.graph_autograd_nodes import Edge, Pieces, edge_of, find_pieces
 from ...concurrency.compute_once import once
 from .autograd_function import Compiled, DifferentiableGraph, GradientLayout, check_twice
-from .eager_double_backward import apart, needs_gradient, run_again
+from .eager_double_backward import apart, at_no_level, needs_gradient, run_again
 
 
 @dataclass(frozen=True, slots=True)
@@ -245,7 +245,7 @@ class EagerPieces:
         written: Sequence[int],
         drawn: torch.Tensor | None,
     ):
-        with torch.enable_grad():
+        with torch.enable_grad(), at_no_level():
             self.inputs = apart(inputs)
             made = run_again(step.eager, self.inputs, written, drawn)
         bases = {view.input: made[k]._base for k, view in outputs.views.items()}
