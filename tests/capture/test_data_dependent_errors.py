@@ -2,6 +2,7 @@
 
 import random
 
+import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
@@ -251,3 +252,44 @@ def test_programs_that_fail_do_as_eager_does():
         raised += outcome.raised
         compiled += outcome.was_compiled
     assert raised > 15 and compiled > 21
+
+
+def test_errors_of_sparse_tensors_depend_on_their_checks():
+    def fn(x):
+        try:
+            return x + torch.sparse_coo_tensor([[0, 9]], [1.0, 2.0], (2,)).shape[0]
+        except RuntimeError:
+            return x - 1
+
+    checks = torch.sparse.check_sparse_tensor_invariants
+    was_on = checks.is_enabled()
+    compiled = burnish.compile(fn, backend="eager")
+    try:
+        for is_on in (True, False, True, False):
+            (checks.enable if is_on else checks.disable)()
+            assert compiled(torch.ones(2)).tolist() == fn(torch.ones(2)).tolist()
+    finally:
+        (checks.enable if was_on else checks.disable)()
+
+
+def test_errors_of_sequences_around_arrays_are_not_kept():
+    class Items:
+        def __init__(self, array):
+            self.array = array
+
+        def __len__(self):
+            return len(self.array)
+
+        def __getitem__(self, at):
+            return self.array[at]
+
+    def fn(x, items):
+        try:
+            return x + torch.tensor(items)
+        except TypeError:
+            return x - 1
+
+    compiled = burnish.compile(fn, backend="eager")
+    for values in ([1, "a"], [1, 2], [1, "a"], [3, 4]):
+        items = Items(np.array(values, dtype=object))
+        assert compiled(torch.ones(2), items).tolist() == fn(torch.ones(2), items).tolist()

@@ -326,3 +326,11 @@ def test_the_text_of_a_number_in_a_tensor_is_made_after_the_graph():
     for i in range(4):
         x = torch.arange(3.0) + i
         assert compiled(x)[1] == fn(x)[1]
+
+
+@program
+def test_bound_method_of_a_list_of_numbers_crosses_a_break():
+    def fn(x):
+        return x + 1, x.tolist().index(7)
+
+    return fn, [(torch.tensor(v),) for v in ([7], [7], [8, 7], [1, 7])]

@@ -1,9 +1,11 @@
 """Builtin iterators around a graph break: their bound methods, copies and steps inside of steps."""
 
 import copy
+import inspect
 import itertools
 import operator
 import os
+import pickle
 import sys
 
 import pytest
@@ -11,6 +13,7 @@ import torch
 
 import burnish
 
+from ..forked_programs import run_program
 from .harness import program
 
 CALLS = [(torch.ones(3),), (torch.ones(3),), (torch.ones(4),)]
@@ -271,3 +274,85 @@ def test_an_iterator_of_combinations_crosses_breaks():
         assert want == got and list(left) == list(ours) and type(left) is type(ours)
     reasons = [str(each.reason) for each in burnish.explain(fn)(torch.ones(2), 2).break_reasons]
     assert reasons and all("getpid" in reason for reason in reasons)
+
+
+def advanced_inside_a_step():
+    class Source:
+        def __init__(self):
+            self.at = 0
+
+        def __iter__(self):
+            return self
+
+        def __next__(self):
+            self.at += 1
+            if self.at > 7:
+                raise StopIteration
+            if self.at == 5:
+                for _ in range(2):
+                    next(shared[0], None)
+            return self.at
+
+    shared = [None]
+
+    def fn(x):
+        source = Source()
+        made = shared[0] = itertools.islice(source, 2, None, 3)
+        os.getpid()
+        return x + 1, [next(made, "end") for _ in range(4)], source.at
+
+    compiled = burnish.compile(fn, backend="eager")
+    return [[each(torch.ones(2))[1:] for each in (fn, compiled)] for _ in range(3)]
+
+
+def test_islice_is_ended_by_a_step_inside_its_own():
+    """In a process of its own: what C code alone held was freed while it was in use."""
+    program = f"import itertools, os, torch, burnish\n{inspect.getsource(advanced_inside_a_step)}"
+    ran = run_program(f"{program}\nfor want, got in advanced_inside_a_step():\n    assert want == got, (want, got)")
+    assert ran.returncode == 0, ran.stderr
+
+
+def test_pickled_iterators_are_of_the_programs_objects():
+    def fn(x):
+        source = Counting()
+        made = map(abs, source)
+        next(made)
+        return x + 1, made, source
+
+    compiled = burnish.compile(fn, backend="eager")
+    for _ in range(2):
+        _, made, source = compiled(torch.ones(2))
+        assert type(made) is map and made.__reduce__()[1][1] is source
+        assert b"burnish" not in pickle.dumps(made)
+
+
+class Counting:
+    at = 0
+
+    def __iter__(self):
+        return self
+
+    def __next__(self):
+        self.at += 1
+        return self.at
+
+
+@program
+def test_product_of_objects_that_are_indexed():
+    def fn(x):
+        class Items:
+            def __getitem__(self, at):
+                return range(3)[at]
+
+        return x + 1, [*itertools.product(Items(), repeat=2)], [*itertools.permutations(Items(), 2)]
+
+    return fn, CALLS
+
+
+@program
+def test_module_and_size_of_iterators():
+    def fn(x):
+        made = itertools.combinations([1, 2, 3], 2)
+        return x + 1, getattr(made, "__module__", None), getattr(map(abs, [1]), "__module__", None), made.__sizeof__()
+
+    return fn, CALLS

@@ -18,7 +18,7 @@ from ..guards.tensor_metadata import TENSOR_TYPES, WithoutRules
 from ..interpreter.frames import MISSING, Raised
 from ..interpreter.program_or_tracer_errors import fail, is_ours
 from ..python.operators import guard_before_native_read, value_kinds
-from ..pytorch import recorder_fast_path, torch_call_roles
+from ..pytorch import recorder_fast_path, torch_call_roles, torch_switches
 from .break_signals import BreakAfterOperation, Stop
 from .interpreted_or_native import OUR_PATH
 
@@ -33,6 +33,7 @@ RUN_AGAIN = (
     "burnish.capture.python.messages.warnings_warn",
 )
 
+SPARSE = ("sparse_", "_sparse_")
 ABOUT_TENSORS = (TypeError, ValueError, RuntimeError, IndexError)
 
 
@@ -120,15 +121,19 @@ def fail_call(
 ) -> NoReturn:
     """A call has raised ``error``. ``mark`` and ``seen``: the recorder's state before it."""
     recorder = tracer.recorder
+    name = str(getattr(function, "__name__", ""))
     try:
         if tracer.symbolic_sizes is not None:
             tracer.symbolic_sizes.symbols.settle_all("a call raised an error")
+        if name.startswith(SPARSE) and is_of_torch(function):
+            torch_switches.call(tracer, torch._C._check_sparse_tensor_invariants, (), {})  # without it, no error
         if recorder.seen != seen or recorder.pending_break is not None:
             recorder.undo_to(mark)
             if (
                 recorder.pending_break is None
                 and not tracer.modes  # whose rules may have raised it
                 and tracer.will_be_handled(error)
+                and not reads_own_sequence(tracer, name, args)
                 and fails_by_shape(function, args, kwargs)
             ):
                 guard_before_native_read.settle_all(tracer, (args, kwargs), converts=False)
@@ -137,7 +142,9 @@ def fail_call(
             raise BreakAfterOperation(kind, what, error=error)
         given = (getattr(function, "__self__", None), args, kwargs)
         if isinstance(error, ABOUT_TENSORS) and (
-            value_kinds.mentions_tensor(args, kwargs) or value_kinds.holds_buffer(given)
+            value_kinds.mentions_tensor(args, kwargs)
+            or value_kinds.holds_buffer(given)
+            or reads_own_sequence(tracer, name, args)
         ):  # no constant: for what they hold later, the call may not raise it
             raise BreakAfterOperation(breaks.TENSOR_ERROR, f"{type(error).__name__}: {error}", error=error)
         note_consumed(tracer, error, args)
@@ -146,6 +153,13 @@ def fail_call(
     finally:
         tracer.program_error = None
         del error
+
+
+def reads_own_sequence(tracer: Tracer, name: str, args: tuple) -> bool:
+    """Whether torch makes a tensor of a sequence of the program's, which may return the content of a buffer."""
+    return name in torch_call_roles.BY_ELEMENT_TYPE and any(
+        value_kinds.python_method(tracer, value, "__getitem__") for value in args
+    )
 
 
 def note_consumed(tracer: Tracer, error: BaseException, args: tuple) -> None:

@@ -92,8 +92,7 @@ def facts_of_layout(t: torch.Tensor) -> list:
     if t.is_quantized:
         if t.qscheme() in (torch.per_tensor_affine, torch.per_tensor_symmetric):
             return [t.stride(), t.qscheme(), t.q_scale(), t.q_zero_point()]
-        scales, zeros = t.q_per_channel_scales().tolist(), t.q_per_channel_zero_points().tolist()
-        return [t.stride(), t.qscheme(), scales, zeros, t.q_per_channel_axis()]
+        return [t.stride(), t.qscheme(), t.q_per_channel_axis()]  # its scales are read as data
     if t.layout is torch._mkldnn or t.layout is torch.jagged:  # type: ignore[attr-defined]
         return [t.layout]
     return [t.layout, t.sparse_dim(), t.dense_dim(), t.layout is torch.sparse_coo and t.is_coalesced()]

@@ -13,7 +13,7 @@ import ctypes
 import functools
 import sys
 from collections.abc import Callable, Iterator
-from types import CellType, FunctionType, MappingProxyType, MethodType
+from types import BuiltinFunctionType, CellType, FunctionType, MappingProxyType, MethodType
 from typing import Any
 
 import torch
@@ -246,6 +246,11 @@ class ScalarConcretizer:
         (function, owner), changed = self.parts((value.__func__, value.__self__))
         return bound(function, owner) if changed else value
 
+    def builtin_method(self, value: BuiltinFunctionType) -> Any:
+        owner = value.__self__
+        new = self.clean(owner)
+        return value if new is owner else getattr(new, value.__name__)
+
     def partial(self, value: functools.partial) -> functools.partial:
         (function, args), changed = self.parts((value.func, value.args))
         self.clean(value.keywords)
@@ -365,6 +370,7 @@ HANDLERS: dict[type, Callable] = {
     collections.deque: ScalarConcretizer.deque,
     slice: ScalarConcretizer.slice_,
     MethodType: ScalarConcretizer.method,
+    BuiltinFunctionType: ScalarConcretizer.builtin_method,
     FunctionType: ScalarConcretizer.function,
     functools.partial: ScalarConcretizer.partial,
     CellType: ScalarConcretizer.own_cell,

@@ -104,11 +104,15 @@ def _load_natively(m: Any, obj: Any, name: str) -> Any:
     return m.plainly(getattr, obj, name)  # which raises it in the program, outside the handler: it has no context
 
 
+OF_ITS_CLASS = ("__doc__", "__module__", "__class_getitem__")
+OF_ITS_OBJECT = ("__setstate__", "__sizeof__")
+
+
 def _load_from_generator(m: Any, obj: Generator, name: str) -> Any:
     sample = SAMPLE if obj.builtin is None else obj.builtin.sample
-    if name == "__doc__" or obj.builtin is not None and not hasattr(sample, name):
+    if name in OF_ITS_CLASS or not hasattr(sample, name):
         return m.plainly(getattr, sample, name)
-    if name == "__setstate__" or obj.builtin is not None and not hasattr(obj, name):
+    if obj.builtin is not None and (name in OF_ITS_OBJECT or not hasattr(obj, name)):
         m.stop(breaks.OPAQUE_CALL, f"{name} of a {obj.__class__.__name__}")
     return _load_natively(m, obj, name)
 

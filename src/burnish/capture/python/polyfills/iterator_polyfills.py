@@ -174,9 +174,18 @@ class Remaining:
     def __getitem__(self, at):
         return self.sequence[at]
 
+    def __reduce__(self):
+        return max, ((self.sequence,),)  # the sequence itself, by a function that any process has
+
 
 def reversed_iterator(sequence, at):
-    return reversed(Remaining(sequence, at + 1) if at >= 0 else ())
+    if at < 0:
+        return reversed(())
+    if isinstance(find_on_type(type(sequence), "__len__"), FunctionType) or len(sequence) <= at:
+        return reversed(Remaining(sequence, at + 1))
+    made = reversed(sequence)
+    made.__setstate__(at)
+    return made
 
 
 def iterate_until(function, sentinel, is_done=False):
@@ -248,34 +257,25 @@ def let_go(state):
     state[0] = None
 
 
-class Going:
-    """An iterator of the program's, for C code that would ask it for its iterator again: it may begin again then."""
-
-    __slots__ = ("iterator",)
-
-    def __init__(self, iterator):
-        self.iterator = iterator
-
-    def __iter__(self):
-        return self
-
-    def __next__(self):
-        return next(self.iterator)
-
-
-def going(value):
-    """An iterator, or a tuple of some, as C code may take it over."""
+def begins_again(value):
+    """Whether an iterator, or one in a tuple, may begin again where C code asks it for its iterator once more."""
     if type(value) is tuple:
-        return tuple(map(going, value))
-    return Going(value) if isinstance(find_on_type(type(value), "__iter__"), FunctionType) else value
+        return any(map(begins_again, value))
+    asked = find_on_type(type(value), "__iter__")
+    return isinstance(asked, FunctionType) and not returns_self(asked.__code__)
 
 
+def returns_self(code):
+    return code.co_argcount == 1 and code.co_code == RETURNS_SELF
+
+
+RETURNS_SELF = (lambda self: self).__code__.co_code
 ADVANCED = frozenset("iterator iterators source active data selectors".split())
 """The parameters of steps that are iterators."""
 
 
-def made_of_state(make, places, *state):
-    return make(*[going(value) if i in places else value for i, value in enumerate(state)])
+def is_asked_once(places, is_makeable, *state):
+    return not any(begins_again(state[i]) for i in places) and is_makeable(*state)
 
 
 def register(steps):
@@ -283,7 +283,7 @@ def register(steps):
         names = step.__code__.co_varnames[: step.__code__.co_argcount]
         places = tuple(i for i, name in enumerate(names) if name in ADVANCED)
         if made and places:
-            made[0] = functools.partial(made_of_state, made[0], places)
+            made[1:2] = [functools.partial(is_asked_once, places, *made[1:2] or (always,))]
         BY_CODE[step.__code__] = BuiltinIterator(type(sample), sample, *made)
 
 

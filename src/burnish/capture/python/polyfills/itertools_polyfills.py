@@ -11,7 +11,7 @@ import functools
 import itertools
 from types import FunctionType
 
-from .iterator_polyfills import always, going, iterators_of, let_go, register
+from .iterator_polyfills import always, begins_again, iterators_of, let_go, register
 
 
 def filterfalse(predicate, iterator):
@@ -304,10 +304,6 @@ def new_groupby(iterable, key=None):
     return groupby([iter(iterable), key, (), (), (), 0])
 
 
-def grouped(shared):
-    return itertools.groupby(going(shared[0]), shared[1])
-
-
 def tee(items, n=2):
     """Each copy advances by itself. They share the list of values read so far."""
     if n < 0:
@@ -343,7 +339,8 @@ def combinations_left(kind, results, at, pools, options):
 
 
 def itertool_of_lists(cls, args, kwargs):
-    return cls(*[list(a) if hasattr(a, "__iter__") else a for a in args], **kwargs)
+    """Only the number of elements may be no iterable: the second argument of all but ``product``."""
+    return cls(*[a if at and cls is not itertools.product else list(a) for at, a in enumerate(args)], **kwargs)
 
 
 register(
@@ -362,8 +359,8 @@ register(
         (
             groupby,
             itertools.groupby(()),
-            lambda shared: itertools.groupby(going(shared[0]), shared[1]),
-            lambda shared: not shared[5],
+            lambda shared: itertools.groupby(*shared[:2]),
+            lambda shared: not shared[5] and not begins_again(shared[0]),
         ),
         (group, next(itertools.groupby("a"))[1]),
         (tee_copy, itertools.tee(())[0]),
