@@ -1,5 +1,7 @@
 """Integers of the program behind a break, such as the counter of a loop: positions and sizes of one graph."""
 
+import os
+
 import pytest
 import torch
 
@@ -132,3 +134,25 @@ def test_a_counter_is_not_taken_for_a_size_that_it_is_equal_to():
 
     calls = [lambda n=n, s=s: (torch.ones(n, 3), s) for n, s in ((9, 3), (9, 3), (10, 4), (8, 3))]
     assert sum(graphs_of(rows, calls, dynamic=True)) <= 6
+
+
+def ring(x, first, end):
+    found = []
+    for position in range(end):
+        os.getpid()
+        if position >= first:
+            found.append(x[position & 31] + torch.zeros(position + 1, 1))
+    return found
+
+
+def of_length(x, y):
+    position = y.shape[0]
+    return [x[position % 20] + torch.zeros(position + 1, 1), x[: position ^ 64].sum() + torch.zeros(position)]
+
+
+@pytest.mark.parametrize("dynamic", (None, True))
+def test_a_remainder_is_not_taken_for_the_number_that_it_is_of(dynamic):
+    x = torch.arange(400.0).view(200, 2)
+    ends = ((2, 6), (2, 6), (30, 34))
+    graphs_of(ring, [lambda ends=ends: (x, *ends) for ends in ends], dynamic=dynamic)
+    graphs_of(of_length, [lambda size=size: (x, x[:size]) for size in (3, 4, 25, 70)], dynamic=dynamic)

@@ -49,6 +49,7 @@ class Check:
     ):
         self.gm, self.space, self.examples = gm, space, examples
         self.gradients, self.live_scalar_types = gradients, live_scalar_types
+        self.is_at_every_size = False
         self.pattern: list[str] | None = None
         self.formulas: tuple[Formula, ...] | None = None
         self.numbers: list[int | Formula] = []

@@ -100,6 +100,7 @@ def _compile_symbolic(gm: GraphModule, example_inputs: list[Any], symbolic_input
             recipe, tools = symbolic_recipe_of(gm, symbolic_inputs, gradients)
         space, examples = symbolic_inputs.space, symbolic_inputs.examples
         check = Check(gm, space, examples, gradients, live_scalars_beside_sizes(examples(space.points[0])))
+        check.is_at_every_size = bool(symbolic_inputs.piecewise)
         others = OtherSizes(check.with_reach(recipe.reach), apiece, len(example_inputs))
         compiled = recipe.assembled(tools, eager, others)
         events.emit("guards.sizes", text=f"compiled for all {', '.join(symbolic_inputs.space.names)}", program=compiled)

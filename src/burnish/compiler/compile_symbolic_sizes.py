@@ -40,7 +40,7 @@ from ..schedule.rewrites.fold_constants import fold_constants
 from ..targets.cpu import compile_kernels
 from ..targets.cuda import register_gpus
 from ..targets.kernel_compilers import compile_launches, symbolic_compiler_for
-from ..tensors.fit_size_formulas import GivenSize, NoFormula, NoNumber, Space, StructureDiffers
+from ..tensors.fit_size_formulas import SCALES, FollowedSize, GivenSize, NoFormula, NoNumber, Space, StructureDiffers
 from ..tensors.tensor_types import TensorType
 from ..tensors.views.index_range_conditions import conditions_of
 from ..tensors.views.view_maps import Map
@@ -52,7 +52,7 @@ from .program_recipe import Divided, Frozen, Halved, Plain, Recipe
 
 Callback = Callable[[], object]
 Numbers = Mapping[int, Sequence[int]]
-"""Inputs that are sizes themselves, by position, with their values at the points."""
+"""Inputs that are sizes themselves and follow a formula, by position, with their values at the points."""
 
 
 def compile_symbolic(
@@ -63,16 +63,10 @@ def compile_symbolic(
     try:
         return compiled_near(gm, space, examples, open_inputs, gradients)
     except StructureDiffers as why:
-        for scale in (1, LARGER):
+        for scale in SCALES:
             with contextlib.suppress(NoFormula):
                 return compiled_near(gm, space.coprime_points(scale), examples, open_inputs, gradients)
         raise NoFormula(str(why)) from why
-
-
-LARGER = 8
-"""How much larger the last points are that are tried. The scheduler compares sizes: it reads an operand again that has
-a sixteenth of a result's elements, and stores a result for others to read. The points may lie on both sides of such a
-limit, and far above it they lie on one."""
 
 
 def compiled_near(
@@ -104,6 +98,7 @@ def compiled_at(
     numbers = {k: [each[k] for each in given] for k, number in enumerate(given[0]) if isinstance(number, GivenSize)}
     if any(len(set(values)) == 1 for values in numbers.values()):
         raise StructureDiffers("a size that varies is the same for all sizes that are tried")
+    numbers = {k: values for k, values in numbers.items() if isinstance(given[0][k], FollowedSize)}
     lowered = [lowered_at(gm, inputs, gradients, live_scalar_types) for inputs in fuel.same_for_each(given)]
     first = lowered[0]
     divided = space.divided(sizes_in([low.traced for low in lowered]))

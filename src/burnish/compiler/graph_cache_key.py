@@ -30,7 +30,7 @@ from ..concurrency.compute_once import once
 from ..runtime.disk.disk_cache import disk_cache
 from ..runtime.gpus_of_inputs import gpus_of
 from ..settings import current
-from ..tensors.fit_size_formulas import GivenSize
+from ..tensors.fit_size_formulas import SCALES, GivenSize, NoFormula
 from .adapters.specialize_numbers import live_scalars_beside_sizes
 from .operator_identity import identity_of
 
@@ -78,11 +78,26 @@ def symbolic_key_of(gm: GraphModule, symbolic_inputs: Any, gradients: bool) -> s
                 f"overwritten {request_of(gm).overwritten_inputs}",
                 f"{space.names} {space.points}",
                 *(f"input {k} {input_text(example[k], live_scalar_types)}" for example in others for k in varied),
+                *piecewise_lines(symbolic_inputs),
                 *graph_lines(gm, first, live_scalar_types),
             ]
         )
     except NoKey:
         return None
+
+
+def piecewise_lines(symbolic_inputs: Any) -> list[str]:
+    """The numbers without a formula at all the points that a program may be compiled from: what they are there is all
+    that it knows of them."""
+    numbers = [symbolic_inputs.numbers[k] for k in symbolic_inputs.numbers if k in symbolic_inputs.piecewise]
+    if not numbers:
+        return []
+    try:
+        spaces = [symbolic_inputs.space, *map(symbolic_inputs.space.coprime_points, SCALES)]
+        points = [point for space in spaces for point in (*space.points, *space.further)]
+        return [f"piecewise {[number(point) for point in points]}" for number in numbers]
+    except (NoFormula, ArithmeticError, TypeError, ValueError) as error:
+        raise NoKey("a number without a formula") from error
 
 
 def graph_lines(gm: GraphModule, example_inputs: Sequence[Any], live_scalar_types: tuple[type, ...]) -> list[str]:

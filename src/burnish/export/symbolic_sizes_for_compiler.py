@@ -100,6 +100,7 @@ class OpenInputs:
 
         self.hidden: list[Callable[[Read], Any]] = []
         """Reads the symbols that are not sizes of an input by themselves (`2*b`)."""
+        self.hidden_sizes: list[Formula] = []
         places = [
             (k, dim, size)
             for k, shape in shapes.items()
@@ -112,6 +113,7 @@ class OpenInputs:
                 k, dim, size = own[0]
                 parts = applied(operator.sub, (size_of(k, dim), constant(size.added))), constant(size.factor)
                 self.hidden.append(applied(operator.floordiv, parts))
+                self.hidden_sizes.append(formula(SymbolicSize(symbol.name)))
 
     def facts(self, inputs: Sequence[torch.Tensor]) -> list[tuple]:
         """What differs between programs. Raises NoKey where none is for these inputs."""
@@ -152,4 +154,5 @@ class OpenInputs:
             self.shapes,
             {k: order for k, order in orders.items() if order is not None},
             values,
+            {first + len(numbers.needed) + k: size for k, size in enumerate(self.hidden_sizes)},
         )

@@ -45,6 +45,11 @@ DISTANCES for them."""
 FACTORS = (1, 2, 3, 4)
 """Factors of the sizes from `Space.coprime_points`. They, too, give every remainder by 2, 3 and 4."""
 
+SCALES = (1, 8)
+"""How much larger they may be. The scheduler compares sizes: it reads an operand again that has a sixteenth of a
+result's elements, and stores a result for others to read. The points may lie on both sides of such a limit, and far
+above it they lie on one."""
+
 LEAST = 2
 """Smaller sizes have other meanings."""
 
@@ -68,6 +73,10 @@ ALIGNMENT = 64
 
 class GivenSize(int):
     """A size that is an input itself, in an example: a constant there. Other integers among the inputs stay live."""
+
+
+class FollowedSize(GivenSize):
+    """It follows its formula wherever the program runs, so that a symbol may be read from it."""
 
 
 class NoFormula(Exception):

@@ -46,8 +46,9 @@ from .example_inputs import (
     symbolic_example_inputs,
     unsettled,
 )
+from .linear_sizes import LeafSize
 from .meta_shape_replay import NotRepeatable, ShapeReplay
-from .size_symbols import FAR, LEAST, NUMBER, LeafSize, SymbolPlace, Symbols, size_query
+from .size_symbols import FAR, LEAST, NUMBER, SymbolPlace, Symbols, size_query
 
 if TYPE_CHECKING:
     from .verified_size_ranges import SizeBox
@@ -122,7 +123,14 @@ class SymbolicSizes:
     def box_of(self, inputs: SymbolicExampleInputs) -> SizeBox:
         from .verified_size_ranges import SizeBox  # few programs have symbolic sizes
 
-        symbols, number = self.symbols, computation(self.symbols, unsettled(self.symbols))
+        left, symbols = unsettled(self.symbols), self.symbols
+        number = computation(symbols, left)
+        equal = [(number(one), number(other)) for one, other in symbols.equal]
+        equal += inputs.equal(range(len(left)))
+        given_to_graph = self.graph_inputs()
+        if given_to_graph is not None and given_to_graph.space.names != inputs.space.names:
+            names = inputs.space.names
+            equal += given_to_graph.equal(list(map(names.index, given_to_graph.space.names)))
         # For shapes alone it does not matter that a tensor is lazily conjugated.
         given = [
             Like.of(x) if k in inputs.shapes and isinstance(x, torch.Tensor) else x for k, x in enumerate(inputs.given)
@@ -130,7 +138,7 @@ class SymbolicSizes:
         return SizeBox(
             list(self.tracer.recorder.calls),
             replace(inputs, given=given),
-            [(number(one), number(other)) for one, other in symbols.equal],
+            equal,
             [(handle, dim, number(size)) for (_, _, dim), (handle, size) in self.claims.items()],
             symbols.is_divided,
         )

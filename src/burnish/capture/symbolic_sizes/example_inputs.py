@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import torch
 
 from ...tensors.eager_strides import packed_stride
-from ...tensors.fit_size_formulas import Formula, GivenSize, NoFormula, Point, Space
+from ...tensors.fit_size_formulas import FollowedSize, Formula, GivenSize, NoFormula, Point, Space
 from ..guards.tensor_metadata import TENSOR_TYPES
 from ..numbers import live_scalars
-from .size_symbols import LeafSize, Symbols
+from .linear_sizes import LeafSize, multiple_of_symbol
+from .size_symbols import Symbols
 
 
 class Like(NamedTuple):
@@ -72,6 +73,11 @@ class SymbolicExampleInputs:
     """The order of their dimensions in memory, from the fastest to the slowest."""
     numbers: Mapping[int, Callable[[Point], Any]]
     """For the inputs that are numbers computed from the sizes: the computation."""
+    followed: Mapping[int, Formula] = field(default_factory=dict)
+    """The formulas of those that are known to follow one wherever the graph runs. Other sizes may have another value:
+    ``p & 31`` is ``p`` as far as 31."""
+    piecewise: Container[int] = ()
+    """Those that have no formula at the points, as a remainder: programs are checked at every size."""
 
     def examples(self, point: Point) -> list[Any]:
         """The inputs for these sizes."""
@@ -86,9 +92,23 @@ class SymbolicExampleInputs:
                 except (RuntimeError, MemoryError) as error:
                     raise NoFormula(f"no example of other sizes: {error}") from error
             else:
-                number = self.numbers[k](point) if k in self.numbers else like
-                made.append(GivenSize(number) if k in self.numbers and type(number) is int else number)
+                made.append(self.number(k, point) if k in self.numbers else like)
         return made
+
+    def number(self, k: int, point: Point) -> Any:
+        if k in self.followed:
+            return FollowedSize(self.followed[k].at(point))
+        number = self.numbers[k](point)
+        return GivenSize(number) if type(number) is int else number
+
+    def equal(self, places: Sequence[int]) -> list[tuple[Callable[[Point], Any], Callable[[Point], Any]]]:
+        """The numbers, and the formulas that they have to follow, as functions of a point that has the symbols at
+        `places`."""
+
+        def of_whole(function: Callable[[Point], Any]) -> Callable[[Point], Any]:
+            return lambda point: function(tuple([point[place] for place in places]))
+
+        return [(of_whole(self.numbers[k]), of_whole(formula.at)) for k, formula in self.followed.items()]
 
 
 def unsettled(symbols: Symbols) -> list[int]:
@@ -119,10 +139,15 @@ def symbolic_example_inputs(
         return None
     space = symbols.space_of(left)
     number = computation(symbols, left)
-    shapes, orders, numbers = {}, {}, {}
+    shapes, orders, numbers, followed = {}, {}, {}, {}
     for k, sizes in symbolic_parts(symbols, recorder, tensors):
         if sizes is None:
             numbers[k] = number(recorder.inputs[k].source)
+            formula = formula_of(
+                multiple_of_symbol(recorder.inputs[k].source, symbols.of_leaf), numbers[k], space, left
+            )
+            if formula is not None:
+                followed[k] = formula
         else:
             shapes[k] = [
                 size if type(size) is int else space.fit(list(map(number(size.expression), space.points)))
@@ -130,7 +155,23 @@ def symbolic_example_inputs(
             ]
             orders[k] = tensors[id(recorder.examples[k])][2]
     likes = [Like.of(x) if is_plain(x) else x for x in recorder.examples]
-    return SymbolicExampleInputs(space, likes, shapes, orders, numbers)
+    return SymbolicExampleInputs(space, likes, shapes, orders, numbers, followed, numbers.keys() - followed)
+
+
+def formula_of(
+    known: LeafSize | None, number: Callable[[Point], Any], space: Space, left: Sequence[int]
+) -> Formula | None:
+    """The formula of a number: as it is made of a symbol, or that of its values if they differ at the points."""
+    if known is not None:
+        none = (0,) * len(left)
+        powers = tuple([int(k == known.symbol) for k in left])
+        return Formula(space.names, ((known.factor, powers), *([(known.added, none)] if known.added else [])))
+    values = list(map(number, space.points))
+    try:
+        found = space.fit(values) if all(type(value) is int for value in values) else None
+    except NoFormula:
+        return None
+    return found if isinstance(found, Formula) else None
 
 
 def symbolic_parts(

@@ -18,6 +18,7 @@ import torch
 from ... import events
 from ...tensors.fit_size_formulas import LEAST, Formula, NoFormula, Point, Space
 from ..numbers import live_scalars
+from .linear_sizes import LeafSize, multiple_of_symbol
 
 UNITS = (2, 4, 8, 16, 32, 64)
 MOST_UNIT = UNITS[-1]
@@ -59,27 +60,6 @@ class SymbolPlace(NamedTuple):
 def is_counter(places: Sequence[SymbolPlace], move: tuple[int, int] | None) -> bool:
     """Whether a symbol is a number that was seen to change. It is probably not the size that it happens to be now."""
     return move is not None and all(place.dim == NUMBER for place in places)
-
-
-class LeafSize(NamedTuple):
-    """What an expression reads, in terms of a symbol."""
-
-    symbol: int
-    added: int = 0
-    factor: int = 1
-
-    def of(self, size: int) -> int:
-        """`size`: the symbol's value."""
-        return self.factor * size + self.added
-
-
-def multiple_of_symbol(formula: Formula) -> LeafSize | None:
-    """A multiple of a symbol, plus a number; None of any other formula."""
-    (factor, powers), *rest = formula.terms
-    count = len(formula.names) - len(formula.quotients)
-    if factor < 1 or sum(powers) != 1 or any(powers[count:]) or any(map(any, (other for _, other in rest))):
-        return None
-    return LeafSize(powers.index(1), sum(added for added, _ in rest), factor)
 
 
 class Symbols:
@@ -228,9 +208,8 @@ class Symbols:
     def note_end(self, bound: Any, end: Any, beyond: int = 0) -> None:
         """A size, or a size plus a constant, is at most ``end - beyond``: larger ones are not tried. Of a symbolic end
         the observed value is the smallest that is tried: a counter stays below it."""
-        values = self.values(bound.expression) if isinstance(bound, live_scalars.LiveInt) else None
-        fit = None if values is None else self.fitted(values)
-        size = None if fit is None else multiple_of_symbol(fit)
+        is_live = isinstance(bound, live_scalars.LiveInt)
+        size = multiple_of_symbol(bound.expression, self.of_leaf) if is_live else None
         if size is None:
             return
         if isinstance(end, live_scalars.Live):

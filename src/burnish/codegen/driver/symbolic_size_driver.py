@@ -222,12 +222,16 @@ class Joiner:
         return [self.reader(symbol, sources) for symbol in zip(*self.space.points, strict=True)]
 
     def reader(self, symbol: Sequence[int], sources: Mapping[str, Sequence[int]]) -> str:
-        """`symbol`: its values at the points."""
+        """`symbol`: its values at the points. A tensor's size is read sooner than a number."""
         shifts = {source: {a - b for a, b in zip(values, symbol, strict=True)} for source, values in sources.items()}
-        found = [(abs(shift), shift, source) for source, (shift, *others) in shifts.items() if not others]
+        found = [
+            (not source.endswith("]]"), abs(shift), shift, source)
+            for source, (shift, *others) in shifts.items()
+            if not others
+        ]
         if not found:
             raise NoFormula("a size is that of no input")
-        _, shift, source = min(found, key=lambda each: each[0])
+        _, _, shift, source = min(found, key=lambda each: each[0])
         return f"{source} - {shift}" if shift else source
 
 

@@ -35,6 +35,8 @@ class SizeCheck(Protocol):
 
     bounds: tuple[tuple[int, ...], tuple[int, ...]] | None
     """The range in which it is known to be valid, except for special sizes."""
+    is_at_every_size: bool
+    """Whether sizes between those that it is valid for say nothing: it is given remainders of sizes."""
     conditions: tuple[Formula, ...]
     """What must not be negative. Loops are split where values are joined, and their borders keep an order."""
 

@@ -97,7 +97,7 @@ class UnboundSymbolicDriver:
             self.points,
             check,
             otherwise,
-            any("//" in text for text in (*self.formulas, *self.slots)),
+            check.is_at_every_size or any("//" in text for text in (*self.formulas, *self.slots)),
         )
 
     def frame_maker(
