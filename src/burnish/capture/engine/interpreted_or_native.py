@@ -137,8 +137,8 @@ def functions_in(namespace: dict) -> Iterator[FunctionType]:
     module = namespace.get("__name__")
     values = list(namespace.values())
     for value in tuple(values):
-        if type(value) is type and value.__dict__.get("__module__") == module:
-            values.extend(value.__dict__.values())
+        if issubclass(type(value), type) and module_of(value) == module:
+            values.extend(table_of_class(value).values())
     for value in values:
         kind = type(value)
         parts = (value.fget, value.fset, value.fdel) if kind is property else (value,)
