@@ -331,3 +331,21 @@ def test_choice_of_kernels_is_left_as_in_eager(backend):
         assert attention_settings() == before
     finally:
         set_attention(before)
+
+
+@pytest.mark.parametrize("kind", ["function", "layer"])
+def test_kernels_chosen_around_a_compiled_call_are_noticed(kind):
+    layer = nn.MultiheadAttention(8, 2, batch_first=True)
+    fns = {
+        "function": lambda q: F.scaled_dot_product_attention(q, q, q),
+        "layer": lambda q: layer(q, q, q, need_weights=False)[0],
+    }
+    compiled, q = burnish.compile(fns[kind]), torch.randn(2, 4, 8)
+    for _ in range(3):
+        compiled(q)
+    for _ in range(2):
+        with sdpa_kernel(SDPBackend.EFFICIENT_ATTENTION), pytest.raises(RuntimeError, match="No viable backend"):
+            compiled(q)
+        with sdpa_kernel(SDPBackend.MATH):
+            torch.testing.assert_close(compiled(q), fns[kind](q))
+        torch.testing.assert_close(compiled(q), fns[kind](q))

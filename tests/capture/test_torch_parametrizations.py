@@ -6,6 +6,9 @@ import torch
 from torch import nn
 from torch.nn.utils import parametrizations, parametrize, prune
 
+import burnish
+
+from ..recorded_events import recorded
 from .caller_programs import program_with_caller
 from .harness import program
 
@@ -169,3 +172,46 @@ def test_pruning_masks_the_weight_between_calls():
         return fn(x), (layer.weight == 0).sum()
 
     return layer, caller, [(torch.randn(1, 4), c) for c in ("", "prune", "", "remove", "")]
+
+
+def cached_weight():
+    """A layer whose weight is counted each time it is computed, and the list of counts."""
+    computed = []
+
+    class Counted(nn.Module):
+        def forward(self, w):
+            computed.append(1)
+            return w * 2
+
+    layer = nn.Linear(3, 3, bias=False)
+    parametrize.register_parametrization(layer, "weight", Counted())
+    computed.clear()
+    return layer, computed
+
+
+@program_with_caller
+def test_a_weight_is_cached_in_blocks_entered_after_the_first_calls():
+    layer, computed = cached_weight()
+
+    def caller(fn, x, cached):
+        if not cached:
+            return fn(x), len(computed)
+        with parametrize.cached():
+            first = fn(x)
+            with torch.no_grad():
+                layer.parametrizations.weight.original.add_(1)
+            with parametrize.cached():
+                second = fn(x)
+        return first, second, len(computed), len(parametrize._cache)
+
+    return layer, caller, [(torch.ones(2, 3), cached) for cached in (False, False, True, True, False, True)]
+
+
+def test_blocks_of_cached_weights_are_compiled_once_each():
+    layer, computed = cached_weight()
+    compiled, x = burnish.compile(layer, backend="eager"), torch.ones(2, 3)
+    with recorded("traced") as seen:
+        for _ in range(20):
+            with parametrize.cached():
+                assert torch.equal(compiled(x), compiled(x))
+    assert len(computed) == 20 and not parametrize._cache and len(seen) == 2

@@ -6,6 +6,7 @@ from torch.autograd import graph
 
 import burnish
 
+from ..recorded_events import recorded
 from .harness import program
 
 
@@ -95,3 +96,14 @@ def test_hooks_are_used_inside():
         return x.grad
 
     return fn, lambda i: (torch.full((2 + i,), 1.0, requires_grad=True),), packed
+
+
+@pytest.mark.parametrize("block", [graph.save_on_cpu, lambda: graph.saved_tensors_hooks(lambda t: t, lambda t: t)])
+def test_a_break_says_that_hooks_are_entered(block):
+    def fn(x):
+        with block():
+            return x.exp() * x
+
+    with recorded("breaks", datum="text") as found:
+        burnish.compile(fn, backend="eager")(torch.randn(3, requires_grad=True))
+    assert "hooks on saved tensors are entered" in found[0] and "pybind11" not in "".join(found)

@@ -9,7 +9,7 @@ from ...concurrency.own_builtins import OWN
 from ..interpreter.frames import MISSING, UNBOUND, Frame, cell_value
 from ..interpreter.instruction_loop import Machine
 from ..python.operators import functions_called_by_guards
-from .interpreted_or_native import is_trusted_namespace
+from .interpreted_or_native import is_rebound, is_trusted_namespace
 from .object_lifetimes import Origin
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ def load_global(tracer: Tracer, frame: Frame, name: str) -> Any:
     names = tracer.fixed_names.get(id(namespace))
     if names is None and is_trusted_namespace(namespace):
         names = tracer.fixed_names[id(namespace)] = {}
-    if names is not None:
+    if names is not None and not is_rebound(namespace, name):
         if name in namespace:
             value = namespace[name]
             if names.get(name, MISSING) is not value:

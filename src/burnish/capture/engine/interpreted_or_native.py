@@ -2,7 +2,8 @@
 
 * torch's functional interface and a few pure parts of the standard library run natively, as leaves;
 * all other Python code is interpreted: the user's code, libraries, torch's modules and optimizers;
-* names inside torch's or the standard library's own modules are assumed to be fixed, so they need no guard.
+* names inside torch's or the standard library's own modules are assumed to be fixed, so they need no guard; but not
+  names that a function of the module assigns, such as ``parametrize._cache_enabled``.
 """
 
 from __future__ import annotations
@@ -17,7 +18,8 @@ import sys
 import threading
 import types
 import typing
-from types import FunctionType
+from collections.abc import Iterator
+from types import CodeType, FunctionType
 from typing import Any
 
 import torch
@@ -111,6 +113,49 @@ def _is_trusted(module: str) -> bool:
 
 def is_trusted_namespace(namespace: dict) -> bool:
     return is_trusted(namespace.get("__name__"))
+
+
+STORES = frozenset(dis.opmap[name] for name in ("STORE_GLOBAL", "DELETE_GLOBAL"))
+
+REBOUND: dict[int, tuple[dict, frozenset[str]]] = {}
+"""By the id of a namespace of a trusted module, which stays."""
+
+
+def is_rebound(namespace: dict, name: str) -> bool:
+    """Whether a function of the module whose names these are assigns or deletes ``name``."""
+    found = REBOUND.get(id(namespace))
+    if found is None:
+        if getattr(sys.modules.get(namespace.get("__name__", "")), "__dict__", None) is not namespace:
+            return False
+        names = {name for function in functions_in(namespace) for name in stored(function.__code__)}
+        found = REBOUND[id(namespace)] = (namespace, frozenset(names))
+    return name in found[1]
+
+
+def functions_in(namespace: dict) -> Iterator[FunctionType]:
+    """The functions that a module defines, methods and those in wrappers of other modules among them."""
+    module = namespace.get("__name__")
+    values = list(namespace.values())
+    for value in tuple(values):
+        if issubclass(type(value), type) and module_of(value) == module:
+            values.extend(table_of_class(value).values())
+    for value in values:
+        kind = type(value)
+        parts = (value.fget, value.fset, value.fdel) if kind is property else (value,)
+        for part in parts:
+            function = part.__func__ if type(part) in (staticmethod, classmethod) else part
+            while type(function) is FunctionType and function.__globals__ is not namespace:
+                function = function.__dict__.get("__wrapped__")
+            if type(function) is FunctionType:
+                yield function
+
+
+def stored(code: CodeType) -> Iterator[str]:
+    if not STORES.isdisjoint(code.co_code[::2]):
+        yield from (step.argval for step in dis.get_instructions(code) if step.opcode in STORES)
+    for constant in code.co_consts:
+        if type(constant) is CodeType:
+            yield from stored(constant)
 
 
 _module_of = type.__dict__["__module__"].__get__

@@ -235,11 +235,44 @@ def switch_hooks(function: Any, m: Any, args: tuple, kwargs: dict) -> None:
     m.effects.append(Effect.of(m, function, given, kwargs))
 
 
+def enter_or_leave_hooks(what: str, m: Any, args: tuple, kwargs: dict) -> Any:
+    return m.stop(breaks.GLOBAL_SWITCH, f"hooks on saved tensors are {what}: `saved_tensors_hooks` or `save_on_cpu`")
+
+
 BUILTINS: dict[Any, Callable] = {
+    torch._C._autograd._push_saved_tensors_default_hooks: functools.partial(enter_or_leave_hooks, "entered"),
+    torch._C._autograd._pop_saved_tensors_default_hooks: functools.partial(enter_or_leave_hooks, "left"),
     ASK_HOOKS: ask_hooks,
     torch._C._is_fwd_grad_enabled: of_dual_levels("ask_for_tangents"),
     **{function: functools.partial(switch_hooks, function) for function in SWITCH_HOOKS},
 }
+
+
+# ---- which kernels of attention may be used
+#
+#     with sdpa_kernel(SDPBackend.MATH):
+#         y = compiled(q)                 # the graph is compiled for kernels that were allowed then
+
+ATTENTION = frozenset(
+    """
+    scaled_dot_product_attention multi_head_attention_forward _native_multi_head_attention
+    _transformer_encoder_layer_fwd
+""".split()
+)
+KERNELS_OF_CPUS = ("_get_flash_sdp_enabled", "_get_math_sdp_enabled")
+KERNELS_OF_GPUS = ("_get_mem_efficient_sdp_enabled", "_get_cudnn_sdp_enabled", "_get_sdp_priority_order")
+
+
+def guard_kernels_of_attention(m: Any, graph: torch.fx.GraphModule) -> None:
+    """Guard the choice of kernels, if ``graph`` or one in it has a call of attention."""
+    graphs = [part.graph for part in graph.modules() if isinstance(part, torch.fx.GraphModule)]
+    names = {str(getattr(node.target, "__name__", "")) for each in graphs for node in each.nodes}
+    if ATTENTION.isdisjoint(name.partition(".")[0] for name in names):
+        return
+    for name in (*KERNELS_OF_CPUS, *(KERNELS_OF_GPUS if torch.cuda.is_initialized() else ())):
+        ask = getattr(torch._C, name)
+        at_start = ask() if m.settings_at_start is None else m.settings_at_start[name]
+        m.guard_outcome(Expression(operator.eq, (Expression(ask, ()), at_start)), True)
 
 
 # These change the stack of modes that contains the recorder: never allowed while it is active.

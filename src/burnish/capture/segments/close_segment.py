@@ -25,6 +25,7 @@ from ..interpreter import keyboard_interrupts
 from ..interpreter.frames import Frame, Generator, frames_from
 from ..interpreter.frames_to_slots import take_apart
 from ..numbers import min_max_of_tensors, object_addresses
+from ..pytorch import torch_switches
 from ..pytorch.opaque_nodes import compares_results
 from .concretize_scalars import deep_recursion
 from .effect_code import Effects
@@ -87,6 +88,7 @@ def close(
             graph_module = build_graph(recorder, rebuilder.outputs)
             if tracer.settings_at_start is not None:
                 setting_change_nodes.begin_with(graph_module, tracer.settings_at_start)
+            torch_switches.guard_kernels_of_attention(tracer, graph_module)
             opened = None if tracer.symbolic_sizes is None else tracer.symbolic_sizes.inputs()
             if opened is not None:
                 tracer.symbolic_sizes.guard_box(opened)  # type: ignore[union-attr]

@@ -6,7 +6,7 @@ import builtins
 from types import FunctionType, ModuleType
 from typing import Any
 
-from ...engine.interpreted_or_native import find_on_type, is_trusted, is_trusted_namespace, is_trusted_type
+from ...engine.interpreted_or_native import find_on_type, is_rebound, is_trusted, is_trusted_namespace, is_trusted_type
 from ...interpreter.frames import MISSING
 from ...interpreter.reads_past_overrides import dict_of
 from ..polyfills import object_polyfills
@@ -31,7 +31,8 @@ def load_from_module_plainly(m: Any, module: ModuleType, name: str) -> Any:
     names = m.fixed_names.get(id(namespace))
     if names is not None and name in names and namespace.get(name, MISSING) is names[name]:
         return names[name]
-    if is_trusted(namespace.get("__name__")) and module is not builtins:
+    is_fixed = is_trusted(namespace.get("__name__")) and module is not builtins
+    if is_fixed and not (name in namespace and is_rebound(namespace, name)):
         if name not in namespace and find_on_type(type(module), name) is not None:
             return load_by_rules(m, module, type(module), name)  # torch.backends.cudnn.benchmark asks torch each time
         value = m.plainly(getattr, module, name)
