@@ -33,7 +33,6 @@ from ..compiler.adapters.specialize_numbers import compile_per_number, has_numbe
 from ..concurrency import fork_safe_locks
 from ..concurrency.compute_once import once
 from ..errors import BackendError, BurnishError, UserError, did_you_mean, warn
-from .check_backend_outputs import FirstRun, count_outputs
 from .tracing_context import tracing_context
 
 CompilerFn = Callable[[GraphModule, list[Any]], CompiledFn]
@@ -87,6 +86,8 @@ class Backend:
         return self._compile(own_copy(gm), list(example_inputs))
 
     def _compile(self, gm: GraphModule, example_inputs: list[Any]) -> CompiledFn:
+        from .check_backend_outputs import FirstRun, count_outputs
+
         count = None if self.is_ours() else count_outputs(gm)  # a backend may rewrite the graph
         try:
             with contextlib.nullcontext() if self.runs_python else tracing_context(gm, example_inputs):

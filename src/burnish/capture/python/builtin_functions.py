@@ -58,7 +58,7 @@ from ..pytorch import (
 )
 from ..pytorch.custom_functions import autograd_function_nodes
 from ..pytorch.higher_order import inlined_operators, interpreted_vmap, loop_operators
-from ..pytorch.modules import lazy_modules, module_backward_hooks, optimizers, skippable_optimizer_steps
+from ..pytorch.modules import lazy_modules, module_backward_hooks, optimizers
 from ..subclasses import make_tensors
 from . import (
     class_creation,
@@ -356,8 +356,7 @@ for _module in (
     *(assert_graph_numbers, class_creation, cond, activation_checkpointing, inlined_operators, lazy_modules),
     numpy_dispatch,
     *(tensor_hooks_and_data, warning_filters, constant_queries, emulated_frames, random_objects, cuda_calls),
-    *(module_backward_hooks, skippable_optimizer_steps, torch_switches, loop_operators),
-    *(make_tensors, optimizers, trace_rollback),
+    *(module_backward_hooks, torch_switches, loop_operators, make_tensors, optimizers, trace_rollback),
 ):
     PYTHON_FUNCTIONS.update(_module.HANDLERS)
 PYTHON_FUNCTIONS.update(print_and_format.PYTHON_FUNCTIONS)

@@ -40,7 +40,7 @@ from ..python.messages import warning_filters
 from ..python.operators import iteration, value_kinds
 from ..pytorch import tensor_hooks_and_data
 from ..pytorch.backward_and_grad import as_leaf, is_leaf_of_other, is_refused, no_view
-from . import rebuild_containers, rebuild_functions, rebuild_instances, rebuild_subclass_tensors
+from . import rebuild_containers, rebuild_functions, rebuild_instances
 from .shown_iterators import is_shown
 from .template_writer import TemplateWriter
 
@@ -84,6 +84,8 @@ class Rebuilder(TemplateWriter):
         if picked is not None:
             return picked
         if handle is None:
+            from . import rebuild_subclass_tensors  # few programs have any
+
             name = rebuild_subclass_tensors.build_subclass(self, value)
             rebuild_instances.build_attributes(self, value, name)
             return name

@@ -9,11 +9,9 @@ from __future__ import annotations
 import torch
 from torch.utils import _pytree as pytree
 
+from ...pytorch.higher_order.loop_operators import leave_to_torch
+
 MOST_STEPS = 256
-
-
-def leave_to_torch(why):  # type: ignore[no-untyped-def]
-    """Has a handler: the trace ends before the loop."""
 
 
 def while_loop(go_on, body, carried):  # type: ignore[no-untyped-def]

@@ -33,7 +33,6 @@ from ...guards.tensor_metadata import TENSOR_TYPES
 from ...interpreter.frames import MISSING, Raised
 from ...numbers.live_scalars import Live
 from ...python.operators import guard_before_native_read
-from ...python.polyfills import loop_polyfills
 from ...python.trace_rollback import CallStart
 from ..cond import Branch, is_plain_tree
 from ..graph_regions.graph_region import drawing_from
@@ -122,6 +121,8 @@ def scan(m: Any, args: tuple, kwargs: dict) -> Any:
 def while_loop(m: Any, args: tuple, kwargs: dict) -> Any:
     go_on, body, init, *_ = args[1:]
     if is_unrolled(go_on, init):
+        from ...python.polyfills import loop_polyfills  # few programs have such loops
+
         return m.call(loop_polyfills.while_loop, (go_on, body, tuple(init)), {})
     functions = Functions(m, "while_loop", carried(m, init, ()))
     truth = functions.record(go_on, tuple(functions.examples))
@@ -304,7 +305,11 @@ LOOPS = {f"torch._higher_order_ops.{name}": name for name in ("scan", "while_loo
 
 
 def associative_scan(m: Any, args: tuple, kwargs: dict) -> Any:
-    return m.call(loop_polyfills.associative_scan, args, kwargs) if is_scanned_in_pairs(*args, **kwargs) else MISSING
+    if not is_scanned_in_pairs(*args, **kwargs):
+        return MISSING
+    from ...python.polyfills import loop_polyfills
+
+    return m.call(loop_polyfills.associative_scan, args, kwargs)
 
 
 def is_scanned_in_pairs(
@@ -331,7 +336,11 @@ def is_scanned_in_pairs(
     )
 
 
-HANDLERS: dict[Any, Callable] = {loop_polyfills.leave_to_torch: stop_unrolling}
+def leave_to_torch(why: str) -> None:
+    """Called by the loops of `loop_polyfills`: the trace ends before them."""
+
+
+HANDLERS: dict[Any, Callable] = {leave_to_torch: stop_unrolling}
 for _module, _name in LOOPS.items():
     _function = getattr(importlib.import_module(_module), _name, None)
     if isinstance(_function, FunctionType):

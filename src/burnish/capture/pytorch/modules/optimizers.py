@@ -141,7 +141,14 @@ def update_sparsely(parameter: Any, gradient: Any, average: Any, square: Any, st
     _functional.sparse_adam([parameter], [gradient], [average], [square], [step], **options)
 
 
+def step_unless_infinite(m: Any, args: tuple, kwargs: dict) -> Any:
+    from . import skippable_optimizer_steps  # few programs scale their losses
+
+    return skippable_optimizer_steps.step_unless_infinite(m, args, kwargs)
+
+
 HANDLERS = {
+    torch.amp.GradScaler._maybe_opt_step: step_unless_infinite,
     _functional.sparse_adam: sparse_adam,
     update_sparsely: lambda m, args, kwargs: opaque_nodes.call_in_graph(m, SparseUpdate(), args, kwargs, reads=False),
 }

@@ -191,6 +191,3 @@ class SkippableStep(Region):
 
 def version_of(x: torch.Tensor) -> int:
     return 0 if x.is_inference() else x._version
-
-
-HANDLERS = {torch.amp.GradScaler._maybe_opt_step: step_unless_infinite}
