@@ -77,7 +77,7 @@ class SymbolicExampleInputs:
     """The formulas of those that are known to follow one wherever the graph runs. Other sizes may have another value:
     ``p & 31`` is ``p`` as far as 31."""
     piecewise: Container[int] = ()
-    """Those that have no formula at the points, as a remainder: programs are checked at every size."""
+    """The integers that have no formula at the points, as a remainder: programs are checked at every size."""
 
     def examples(self, point: Point) -> list[Any]:
         """The inputs for these sizes."""
@@ -155,7 +155,8 @@ def symbolic_example_inputs(
             ]
             orders[k] = tensors[id(recorder.examples[k])][2]
     likes = [Like.of(x) if is_plain(x) else x for x in recorder.examples]
-    return SymbolicExampleInputs(space, likes, shapes, orders, numbers, followed, numbers.keys() - followed)
+    piecewise = {k for k in numbers.keys() - followed if type(recorder.examples[k]) is int}
+    return SymbolicExampleInputs(space, likes, shapes, orders, numbers, followed, piecewise)
 
 
 def formula_of(
@@ -166,10 +167,10 @@ def formula_of(
         none = (0,) * len(left)
         powers = tuple([int(k == known.symbol) for k in left])
         return Formula(space.names, ((known.factor, powers), *([(known.added, none)] if known.added else [])))
-    values = list(map(number, space.points))
     try:
+        values = list(map(number, space.points))
         found = space.fit(values) if all(type(value) is int for value in values) else None
-    except NoFormula:
+    except (NoFormula, ArithmeticError, TypeError, ValueError):  # some sizes have no such number
         return None
     return found if isinstance(found, Formula) else None
 
