@@ -391,3 +391,41 @@ def test_an_lstm_trains_in_a_whole_step():
 
     seen = alike(build, lambda i: (torch.randn(2, 5, 8),), steps=5)
     assert (seen.breaks, seen.given_up, seen.refused) == ([], [], [])
+
+
+class Cubed(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        return x**3
+
+    @staticmethod
+    def backward(ctx, gradient):
+        return gradient * 30 * ctx.saved_tensors[0] ** 2
+
+
+class Named(torch.autograd.Function):
+    """What it notes hides attributes of its node."""
+
+    @staticmethod
+    def forward(ctx, x, factor):
+        ctx.factor, ctx.name = factor, None
+        return x * factor
+
+    @staticmethod
+    def backward(ctx, gradient):
+        return gradient * ctx.factor * 100, None
+
+
+def test_attributes_of_a_context_are_not_those_of_its_node():
+    def fn(x):
+        return Cubed.apply(x) + Named.apply(x.sin(), 2)
+
+    compiled = burnish.compile(fn)
+    for _ in range(3):
+        x = torch.randn(3, requires_grad=True)
+        twin = x.detach().clone().requires_grad_()
+        compiled(x).sum().backward()
+        fn(twin).sum().backward()
+        torch.testing.assert_close(x.grad, twin.grad)
+    assert burnish.was_compiled(compiled)

@@ -89,12 +89,22 @@ class InputEdges:
 
     def at(self, edge: Edge) -> int | None:
         """The position of the input at an edge: NOWHERE for another leaf, None if the graph goes on."""
-        leaf = getattr(edge[0], "variable", None)
+        leaf = leaf_of(edge[0])
         return self.edges.get(edge) if leaf is None else self.leaves.get(id(leaf), NOWHERE)
 
 
+def leaf_of(node: Any) -> torch.Tensor | None:
+    """The leaf whose gradient a node accumulates. An autograd function may have set ``ctx.variable``, on its node."""
+    return node.variable if is_leaf(node) else None
+
+
 def is_leaf(node: Any) -> bool:
-    return hasattr(node, "variable")
+    return hasattr(type(node), "variable")
+
+
+def name_of_node(node: Any) -> str:
+    """An autograd function may have set ``ctx.name``."""
+    return type(node).name(node)
 
 
 @functools.cache
@@ -104,7 +114,7 @@ def names_of_saved(kind: type) -> list[str]:
 
 def saves_tensors(node: Any) -> bool:
     """Whether a node has saved tensors. Runs no hooks on saved tensors. Raises Closed if it cannot run backward."""
-    if node.name().endswith("NotImplemented"):
+    if name_of_node(node).endswith("NotImplemented"):
         raise Closed("a derivative is not implemented")
     try:
         for name in names_of_saved(type(node)):
@@ -341,6 +351,7 @@ def ports_reaching(piece: Piece, edges: Sequence[Edge]) -> dict[Target, int]:
 
 def gives_no_gradient(node: Any) -> bool:
     """Whether autograd goes on without a gradient behind the node, as behind ``x.norm(0)``, which counts elements."""
-    if node.name().startswith("LinalgVectorNormBackward"):
+    name = name_of_node(node)
+    if name.startswith("LinalgVectorNormBackward"):
         return bool(node._saved_ord == 0)
-    return bool(node.name().startswith("NormBackward") and node._saved_p == 0)
+    return name.startswith("NormBackward") and bool(node._saved_p == 0)

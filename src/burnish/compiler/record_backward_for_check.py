@@ -16,7 +16,7 @@ from typing import Any
 
 import torch
 
-from ..captured_graph.graph_autograd_nodes import InputEdges, edge_of
+from ..captured_graph.graph_autograd_nodes import InputEdges, edge_of, name_of_node
 from ..runtime.program.autograd_function import Compiled
 
 Port = tuple[int, int]
@@ -36,7 +36,7 @@ class GradientsOfCall:
             if node not in nodes:
                 nodes[node] = len(nodes)
                 stack += [edge[0] for edge in node.next_functions if edge[0] is not None and ends.at(edge) is None]
-        self.is_complete = all(node.name() == f"{Compiled.__name__}Backward" for node in nodes)
+        self.is_complete = all(name_of_node(node) == f"{Compiled.__name__}Backward" for node in nodes)
         """Whether all nodes between outputs and inputs are those of compiled code. Others make views, for example."""
         self.flows: dict[int, Port] = {k: (nodes[node], at) for k, (node, at) in flows.items()}
         self.targets: list[list[Port | None]] = [

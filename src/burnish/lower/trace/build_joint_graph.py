@@ -18,7 +18,14 @@ from typing import Any
 
 import torch
 
-from ...captured_graph.graph_autograd_nodes import find_pieces, gives_no_gradient, saves_anything
+from ...captured_graph.graph_autograd_nodes import (
+    find_pieces,
+    gives_no_gradient,
+    is_leaf,
+    leaf_of,
+    name_of_node,
+    saves_anything,
+)
 from ...ir.gradient_signature import Gradients
 from ...ir.untraceable_graph import Untraceable
 from ...tensors.eager_strides import overlaps_itself
@@ -134,7 +141,7 @@ def reaching_outputs(outputs: list[Any], inputs: list[Any]) -> tuple[int, ...]:
             if node not in seen and not gives_no_gradient(node):
                 seen.add(node)
                 stack += [before for before, _ in node.next_functions]
-                key = id(getattr(node, "variable", None))
+                key = id(leaf_of(node))
                 if key in found:
                     found[key] |= 1 << bit
     return tuple(found[id(x)] for x in inputs)
@@ -174,7 +181,7 @@ def check_shown(out: torch.Tensor) -> None:
         before = node.next_functions[0][0] if node.next_functions else None
         if isinstance(node, torch.autograd.function.BackwardCFunction):
             raise Untraceable("a custom function returns one of its arguments, and that leaves the graph")
-        if node.name() == "AsStridedBackward0" and before is not end and not hasattr(before, "variable"):
+        if name_of_node(node) == "AsStridedBackward0" and before is not end and not is_leaf(before):
             raise Untraceable(
                 "gradients through as_strided() of a part of a tensor go to that part alone, and the "
                 "whole leaves the graph as well"
