@@ -12,15 +12,9 @@ import burnish
 from burnish import events
 from burnish.capture.segments import begin_whole_call_contest
 from burnish.runtime.contest import compile_activity_counter
-from burnish.runtime.contest.whole_call_contest import (
-    EAGER_STAYS,
-    LARGE_ORDER,
-    ORDER,
-    ROUNDS,
-    CallContest,
-    carries_gradients,
-)
+from burnish.runtime.contest.whole_call_contest import LARGE_ORDER, ORDER, ROUNDS, CallContest, carries_gradients
 from burnish.runtime.program import arena_memory
+from burnish.runtime.segments import EAGER_STAYS
 from burnish.settings import patch
 
 from ..runtime.concurrent_threads import at_once
