@@ -8,6 +8,7 @@ import torch
 
 from burnish.codegen.llvm import target_cpu
 from burnish.codegen.llvm.functions import matmul
+from burnish.concurrency import waits_for_cores
 from burnish.schedule.library.autotune_candidates import (
     AGAIN_SECONDS,
     BUSY_SECONDS,
@@ -25,7 +26,7 @@ from burnish.schedule.library.autotune_candidates import (
 )
 from burnish.schedule.library.call_candidates.convolution import in_channels_last
 from burnish.schedule.library.call_specs import AttentionSpec, ConvSpec, LinearSpec, MatmulSpec
-from burnish.schedule.library.measure_candidates import Measured, bind, measure, random_tensor, seconds_waited
+from burnish.schedule.library.measure_candidates import Measured, bind, measure, random_tensor
 from burnish.schedule.library.own_kernels import matmul_tiling_and_packing
 from burnish.schedule.library.own_kernels.own_matmul_and_convolution import NAME as OWN
 from burnish.schedule.library.shrink_benchmarks import FEWEST_ROWS, LARGE, resized, shrunk
@@ -197,7 +198,7 @@ def test_on_a_busy_machine_measuring_waits_for_a_while(measurements, monkeypatch
 def test_measuring_goes_on_while_others_have_the_cores(monkeypatch, waits, steady, stretches):
     """Seconds waited, before and after each stretch."""
     left, runs = list(waits), []
-    monkeypatch.setattr("burnish.schedule.library.measure_candidates.seconds_waited", lambda: left.pop(0))
+    monkeypatch.setattr("burnish.concurrency.waits_for_cores.seconds_waited", lambda: left.pop(0))
     eager = candidates(SPEC)[0]
     counted = replace(eager, run=lambda *tensors: runs.append(1) or eager.run(*tensors), run_into=None, steps=None)
     assert measure([counted], 0.0).is_steady is steady
@@ -205,8 +206,8 @@ def test_measuring_goes_on_while_others_have_the_cores(monkeypatch, waits, stead
 
 
 def test_waiting_for_a_core_is_counted():
-    waited = seconds_waited()
-    assert waited is None or seconds_waited() >= waited >= 0
+    waited = waits_for_cores.seconds_waited()
+    assert waited is None or waits_for_cores.seconds_waited() >= waited >= 0
 
 
 def test_candidate_that_raises_is_dropped():

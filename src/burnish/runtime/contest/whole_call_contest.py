@@ -8,8 +8,8 @@ the instruction at the break, many small graphs where the program has one loop. 
 iteration of a loop may lose more there than its graphs gain.
 
 It begins when the contests of the graphs are decided. Unlike a graph's work, that of a call may depend on the data.
-So there are more rounds, and eager has to be faster in all of them; or, at the end, both in the best case and in the
-median.
+So there are more rounds and no early decision, and eager has to be faster in all of them; or, at the end, both in the
+best case and in the median.
 
 Where results require gradients, most of the work comes later, in backward. The time of such calls decides nothing,
 and compiled code stays.
@@ -23,15 +23,13 @@ from typing import Any
 import torch
 
 from ..program import arena_memory
+from ..segments import EAGER_STAYS
 from . import compile_activity_counter
 from .inference_contest import COMPILED, SLOWER, Contest
 from .synchronized_clock import synchronized_clock
 
 ORDER, LARGE_ORDER = "cecECcECcECcECccccECcccccccEC", "ceEcCceEcCceEcCceEcCcccceEcCcccccceEcC"
 """As those of `Contest`, with more rounds."""
-
-EAGER_STAYS = object()
-"""Replaces a contest that eager has won: the function is called as it is."""
 
 ROUNDS = 4
 """This many timed calls of each may decide, if one of them was always faster."""
@@ -53,6 +51,7 @@ class CallContest(Contest):
     ):
         """`settle` is called with what replaces this contest: `EAGER_STAYS` or None."""
         super().__init__(CompiledCall(compiled, self.withdraw), eager, name, clock)
+        self.early.is_open = False
         self.settle, self.eager = settle, eager
 
     def prepared(self, turn: int) -> str:

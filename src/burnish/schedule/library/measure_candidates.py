@@ -11,7 +11,6 @@ strides of its result are not those it declared.
 from __future__ import annotations
 
 import contextlib
-import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -19,14 +18,12 @@ from time import perf_counter
 
 import torch
 
+from ...concurrency import waits_for_cores
 from ...tensors.tensor_types import TensorType, has_stride
 from .candidate import Candidate, bound, empty
 
 HOPELESS = 2.0
 """A candidate this many times slower than the best in its first runs is not run again, except eager's."""
-
-DISTURBED = 0.05
-"""The fraction of the time that our threads may wait for a core before times are not trusted."""
 
 PATIENCE = 3
 """The time is spent in this many stretches. The first undisturbed one ends the measurement."""
@@ -112,26 +109,9 @@ def _improve(
 
 def _is_undisturbed(work: Callable[[], None]) -> bool:
     """Runs `work`; returns whether our threads got a core whenever they wanted one. True if the system does not say."""
-    waited, start = seconds_waited(), perf_counter()
+    waited, start = waits_for_cores.seconds_waited(), perf_counter()
     work()
-    spent = perf_counter() - start
-    return waited is None or seconds_waited() - waited <= DISTURBED * spent
-
-
-def seconds_waited() -> float | None:
-    """For how long this process's threads were ready to run but had no core. Linux counts it."""
-    total = 0
-    try:
-        for thread in os.listdir("/proc/self/task"):
-            # A thread may end in between.
-            with (
-                contextlib.suppress(FileNotFoundError, ProcessLookupError),
-                open(f"/proc/self/task/{thread}/schedstat", "rb") as file,
-            ):
-                total += int(file.read().split()[1])
-    except (OSError, IndexError, ValueError):
-        return None
-    return total / 1e9
+    return waits_for_cores.is_undisturbed(waited, perf_counter() - start)
 
 
 def bind(candidate: Candidate, inputs: Mapping[str, torch.Tensor]) -> list[torch.Tensor]:
