@@ -10,6 +10,7 @@ import torch
 
 import burnish
 from burnish import events
+from burnish.concurrency import waits_for_cores
 from burnish.runtime.contest.inference_contest import CLEAR, LARGE_ORDER, ORDER, SLOWER, Contest
 from burnish.runtime.program import arena_memory
 from burnish.runtime.segments import Segment
@@ -25,11 +26,17 @@ EAGERS = [turn for turn, side in enumerate(ORDER) if side in "eE"]
 WARM_EAGER, *ROUNDS = EAGERS
 
 
-class Match:
-    """A contest under a clock that only the players move."""
+@pytest.fixture(autouse=True)
+def idle_cores(monkeypatch):
+    monkeypatch.setattr(waits_for_cores, "seconds_waited", lambda: 0.0)
 
-    def __init__(self, compiled, eager):
-        self.time, self.ran, self.decisions = 0.0, [], []
+
+class Match:
+    """A contest under a clock that only the players move. Calls take milliseconds, which are too short for an early
+    decision."""
+
+    def __init__(self, compiled, eager, unit=1e-3):
+        self.time, self.unit, self.ran, self.decisions = 0.0, unit, [], []
         self.seconds = {"compiled": compiled, "eager": eager}
         self.contest = Contest(self.player("compiled"), self.player("eager"), "a graph", lambda: self.time)
 
@@ -37,7 +44,7 @@ class Match:
         def play(*inputs):
             self.ran.append(name)
             seconds = self.seconds[name]
-            self.time += seconds(len(self.ran) - 1) if callable(seconds) else seconds
+            self.time += self.unit * (seconds(len(self.ran) - 1) if callable(seconds) else seconds)
             return name, inputs
 
         return play
@@ -82,16 +89,16 @@ def test_the_faster_one_stays(compiled, eager, kept):
 
 
 def test_an_event_reports_the_loser_and_the_reason():
-    (decision,) = Match(0.25, 0.125).play().decisions
+    (decision,) = Match(0.25, 0.125, unit=1).play().decisions
     assert decision["text"] == "a graph: compiled 250.000 ms, eager 125.000 ms a call: eager stays"
     assert (decision["compiled"], decision["eager"], decision["kept"]) == (0.25, 0.125, "eager")
 
 
 def test_first_calls_may_take_as_long_as_they_like():
     """Compiled code packs weights, eager's code is generated: neither counts."""
-    match = Match(lambda n: 100.0 if n < ROUNDS[0] else 1.0, lambda n: 100.0 if n == WARM_EAGER else 0.5).play()
+    match = Match(lambda n: 9.0 if n < ROUNDS[0] else 1.0, lambda n: 9.0 if n == WARM_EAGER else 0.5).play()
     assert match.kept == "eager"
-    match = Match(lambda n: 100.0 if n < ROUNDS[0] else 0.5, lambda n: 100.0 if n == WARM_EAGER else 1.0).play()
+    match = Match(lambda n: 9.0 if n < ROUNDS[0] else 0.5, lambda n: 9.0 if n == WARM_EAGER else 1.0).play()
     assert match.kept == "compiled"
 
 
@@ -135,6 +142,43 @@ def test_one_round_does_not_decide_however_clear_it_looks(monkeypatch, arenas, w
     match = Match(lambda n: 1.2 * work(n), work)
     monkeypatch.setattr(arena_memory, "count_large_arenas", lambda: arenas * len(match.ran))
     assert match.play(len(LARGE_ORDER) + 5).kept == "eager"
+
+
+LONG_CALLS = 0.05
+"""Seconds of calls that are long enough for an early decision."""
+
+
+@pytest.mark.parametrize("eager,calls_of_eager", [(2.6, 1), (2.1, 2), (1.9, 3), (1.25, len(EAGERS))])
+def test_long_calls_of_eager_are_few_where_the_difference_is_clear(eager, calls_of_eager):
+    match = Match(1.0, eager, LONG_CALLS).play()
+    assert match.kept == "compiled" and match.ran.count("eager") == calls_of_eager
+
+
+@pytest.mark.parametrize("compiled", [1.1, 5.0])
+def test_eager_is_never_kept_early(compiled):
+    match = Match(compiled, 1.0, LONG_CALLS).play()
+    assert match.kept == "eager" and match.ran[: ROUNDS[1] + 1].count("eager") == 3
+
+
+def test_generating_eager_s_code_decides_nothing_early():
+    """Twenty milliseconds in its first call, beside compiled code that is a bit slower."""
+    for milliseconds in range(1, 100):
+        match = Match(milliseconds * 1.1, lambda n, each=milliseconds: each + 20 * (n == WARM_EAGER))
+        assert match.play().kept == "eager", milliseconds
+
+
+@pytest.mark.parametrize("waits,kept", [(0.0, "compiled"), (1.0, "eager")])
+def test_long_calls_that_waited_for_a_core_decide_nothing_early(monkeypatch, waits, kept):
+    """Eager looks three times as slow as it is while other processes use the cores."""
+    match = Match(1.2, lambda n: 3.0 if match.ran.count("eager") <= 1 else 1.0, LONG_CALLS)
+    monkeypatch.setattr(waits_for_cores, "seconds_waited", lambda: waits * match.time)
+    assert match.play().kept == kept
+
+
+def test_long_calls_with_different_work_decide_nothing_early():
+    match = Match(1.2, 1.0, LONG_CALLS)
+    match.contest = Contest(match.player("compiled"), match.player("eager"), "a graph", lambda: match.time, lambda _: 1)
+    assert not match.contest.early.is_open
 
 
 def test_eager_may_warm_up_in_its_first_timed_call():

@@ -41,6 +41,11 @@ class Match:
         return self.ran[-1]
 
 
+def test_two_calls_of_eager_are_enough_where_the_difference_is_clear():
+    match = Match(1.0, 2.1).play()
+    assert match.kept == "compiled" and match.ran.count("eager") == 2
+
+
 @pytest.mark.parametrize(
     "compiled,eager,kept",
     [(1.0, 2.0, "compiled"), (1.0, 1.1, "compiled"), (1.02, 1.0, "compiled"), (1.1, 1.0, "eager"), (3.0, 1.0, "eager")],

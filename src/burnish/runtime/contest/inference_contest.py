@@ -10,7 +10,8 @@ inputs, random draws and exceptions happen once.
 
 A round times one after the other, each right after the other has run: both find the caches filled with other data.
 The distance between rounds grows, so that one disturbance cannot spoil all of them. Two rounds decide where the
-difference is clear. A call that overlaps with a call of another thread is not timed.
+difference is clear, and less where calls are long (`early_decision`). A call that overlaps with a call of another
+thread is not timed.
 
 A process should need memory for only one of them (`arena_memory`). So a large arena of compiled code is returned to
 the system before eager runs, and eager's memory afterwards. Touching returned pages again takes time, so each then
@@ -28,6 +29,7 @@ from ...concurrency import fork_safe_locks
 from ..program import arena_memory
 from ..segments import SegmentsToUpdate
 from . import compile_activity_counter
+from .early_decision import EarlyDecision
 from .synchronized_clock import is_recorded
 
 ORDER, LARGE_ORDER = "cecECcECcccECccccccEC", "ceEcCccccceEcCcccccceEcCccccccceEcC"
@@ -73,6 +75,7 @@ class Contest:
         self.lock = fork_safe_locks.lock()
         self.decided: Callable | None = None
         self.holders = SegmentsToUpdate()
+        self.early = EarlyDecision(is_open=work is None)
 
     def __call__(self, *inputs: Any) -> Any:
         decided = self.decided
@@ -95,6 +98,7 @@ class Contest:
         which = EAGER if player in "eE" else COMPILED
         seconds = None
         served = getattr(players[which], "served", 0)
+        self.early.begin(which == EAGER)
         start = self.clock()
         try:
             result = players[which](*inputs)
@@ -105,13 +109,15 @@ class Contest:
                 if self.calls == turn + 1 and getattr(players[which], "served", 0) != served:
                     self.calls = turn  # it packed the weights of another module: repeat the turn
                 is_timed = seconds is not None and is_alone and self.calls == turn + 1
+                self.early.end(which == EAGER, seconds if is_timed else None)
                 if self.work is not None and seconds is not None:
                     amount = self.work(inputs)
                     seconds /= max(amount, 1.0)
                     is_timed = self.is_pair(player, amount) and is_timed
                 if is_timed and player.isupper():
                     self.times[which].append(seconds)  # type: ignore[arg-type]
-                decision = self.decide(turn) if player == "C" or turn >= len(self.order) else None
+                is_clear = self.early.keeps_compiled()
+                decision = self.decide(turn) if is_clear or player == "C" or turn >= len(self.order) else None
         if decision is not None:
             # A listener may call compiled code, so the lock is not held here.
             events.emit("runtime.contest", **decision)
@@ -143,17 +149,20 @@ class Contest:
         return True
 
     def decide(self, turn: int) -> dict[str, Any] | None:
-        """Called at the end of a round: decide if possible, and return the fields of the event to emit."""
+        """Called at the end of a round, or earlier: decide if possible, and return the fields of the event to emit."""
         if self.players is None:
             return None
-        is_last = turn >= len(self.order) - 1
-        count = min(map(len, self.times))
-        if not is_last and count < self.few:
-            return None
-        compiled, eager = (min(times) for times in self.times) if count else (None, None)
-        is_slower = self.is_slower(is_last) if count else False
-        if is_slower is None:
-            return None
+        if self.early.keeps_compiled():
+            compiled, eager, is_slower = min(self.early.compiled), min(self.early.eager), False
+        else:
+            is_last = turn >= len(self.order) - 1
+            count = min(map(len, self.times))
+            if not is_last and count < self.few:
+                return None
+            compiled, eager = (min(times) for times in self.times) if count else (None, None)
+            is_slower = self.is_slower(is_last) if count else False
+            if is_slower is None:
+                return None
         self.decided = self.players[EAGER if is_slower else COMPILED]
         self.players = None
         self.hand_over(self.decided)

@@ -28,6 +28,10 @@ WARM_CALLS = 2
 ROUNDS = 3
 """Timed calls of each."""
 
+FEW, FAR = 2, 2.0
+"""So many decide for compiled code if eager took more than this factor of its time in each. Eager allocates memory in
+its first calls."""
+
 PATIENCE = 24
 """After this many calls, calls without a backward count too: forward alone decides."""
 
@@ -64,6 +68,17 @@ class Run:
     def leave(self, gradients: tuple = ()) -> None:
         if self.entered is not None:
             self.backward = self.clock() - self.entered
+
+    def seconds(self) -> float:
+        """Per unit of work."""
+        return (self.forward + (self.backward or 0.0)) / self.work
+
+
+def is_far(compiled: Sequence[Run], eager: Sequence[Run]) -> bool:
+    """Whether a few calls show that compiled code is faster."""
+    if min(len(compiled), len(eager)) < FEW or len({run.work for run in (*compiled, *eager)}) > 1:
+        return False
+    return min(run.seconds() for run in eager) > FAR * max(run.seconds() for run in compiled)
 
 
 class TrainingContest:
@@ -113,13 +128,11 @@ class TrainingContest:
         if self.decided is not None:
             return None
         timed = [[run for run in runs if run.backward is not None] for runs in self.runs]
-        if min(map(len, timed)) < ROUNDS:
+        if min(map(len, timed)) < ROUNDS and not is_far(*timed):
             if turn < PATIENCE:
                 return None
             timed = list(self.runs)
-        compiled, eager = (
-            min(((run.forward + (run.backward or 0.0)) / run.work for run in runs), default=0.0) for runs in timed
-        )
+        compiled, eager = (min((run.seconds() for run in runs), default=0.0) for runs in timed)
         slower = SLOWER if self.work is None else SLOWER_BY_WORK
         self.decided = self.eager if compiled > slower * eager > 0 else self.compiled
         self.holders.hand_over(self, self.decided)
