@@ -27,6 +27,7 @@ from ..capture.engine.build_fx_graph import build_graph
 from ..capture.engine.engine import Program
 from ..capture.engine.tracer import Tracer
 from ..capture.numbers.live_scalars import Expression, Live
+from ..capture.pytorch import writes_of_calls
 from ..capture.symbolic_sizes.declared_dimensions import LAYOUT_FACTS, DeclaredSize, DeclaredSizes, DeclaredSymbol
 from ..errors import InternalError, Unsupported, UserError
 from ..frontend.describe_guards import guard_text
@@ -280,7 +281,7 @@ def _take(tracer: Tracer, undo: Undo) -> Trace:
         (value, str(handle.source), size_term(sizes, handle.source))
         for handle, value in zip(recorder.inputs, recorder.examples, strict=True)
     ]
-    writes = set(map(id, recorder.written_inputs()))
+    writes = set(map(id, writes_of_calls.written_inputs(recorder)))
     written = [value for handle, value in zip(recorder.inputs, recorder.examples, strict=True) if id(handle) in writes]
     effects = (EFFECT_WORDS.get(effect.function.__name__, effect.function.__name__) for effect in tracer.effects)
     return Trace(

@@ -23,6 +23,7 @@ from ..capture.engine.engine import Program
 from ..capture.engine.program_options import Options
 from ..capture.engine.recompile_decisions import give_up
 from ..capture.engine.tracer import Tracer
+from ..capture.pytorch import writes_of_calls
 from ..capture.pytorch.modules.compiled_block_calls import BlockCall
 from ..frontend import stance
 from ..frontend.compiled_module import CompiledRegion, call_block
@@ -83,7 +84,7 @@ class TrunkProgram(Program):
             signal.what
             if signal is not None
             else "it writes to its inputs"
-            if tracer.recorder.written_inputs()
+            if writes_of_calls.written_inputs(tracer.recorder)
             else "it leaves a context variable set"
             if tracer.set_variables
             else None

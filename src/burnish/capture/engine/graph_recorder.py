@@ -19,7 +19,6 @@ from types import BuiltinFunctionType, FunctionType
 from typing import Any
 
 import torch
-from torch.nn.parameter import UninitializedTensorMixin
 from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import tree_leaves
 
@@ -28,7 +27,7 @@ from ...tensors.collective_operators import is_wait
 from .. import breaks
 from ..guards.immutable_builtin_subclasses import base_of_value, value_of
 from ..guards.predict_growing_sizes import grown_dim
-from ..guards.tensor_metadata import TENSOR_TYPES, WithoutRules, has_history, has_rules, is_tensor
+from ..guards.tensor_metadata import TENSOR_TYPES, has_history, has_rules, is_tensor
 from ..interpreter.emulated_frames import at_line
 from ..interpreter.program_or_tracer_errors import internal
 from ..numbers import constant_arrays, numpy_tables, object_addresses, specialize_inexact_scalars
@@ -38,10 +37,11 @@ from ..numbers.min_max_of_tensors import storage_of
 from ..python.messages import warning_filters
 from ..pytorch import function_modes, number_arguments, torch_call_roles
 from ..pytorch.torch_call_roles import IMMEDIATE
+from ..pytorch.writes_of_calls import version_of
 from ..subclasses import interpret_function_modes, interpret_rules
 from ..subclasses.subclass_tensors import subclasses_in
 from ..symbolic_sizes import unbacked_sizes
-from .torch_call_records import Call, Handle, NotRecordable, handles_in
+from .torch_call_records import Call, Handle, NotRecordable
 
 _new_call = tuple.__new__
 
@@ -182,7 +182,8 @@ class Recorder(TorchFunctionMode):
     def guard_place(self, question: Callable, tensor: torch.Tensor) -> None:
         """Guard the answer for all tensors from outside with the memory of ``tensor``, which may be a view of them."""
         place = storage_of(tensor)
-        for outside, origin in [(origin.obj, origin) for origin in self.tracer.origins.values()]:
+        for origin in list(self.tracer.origins.values()):
+            outside = origin.obj
             if type(outside) in TENSOR_TYPES and storage_of(outside) == place:
                 asked = Expression(question, (Expression(None, (origin.source,)),))
                 self.tracer.guard_outcome(Expression(operator.eq, (asked, question(outside))), True)
@@ -359,7 +360,7 @@ class Recorder(TorchFunctionMode):
             handle = self.input_of[id(source)] = Handle(None, (), source, len(self.inputs))
             self.inputs.append(handle)
             self.examples.append(value)
-            self.versions.append(_version(value))
+            self.versions.append(version_of(value))
             self.nodes_before.append(_node_of(value) if has_history(value) else None)
         return handle
 
@@ -370,65 +371,12 @@ class Recorder(TorchFunctionMode):
         return Handle(("clone", number))  # type: ignore[arg-type]
 
     def versions_in(self, tree: Any) -> dict[int, int]:
-        return {id(x): _version(x) for x in tree_leaves(tree) if type(x) in TENSOR_TYPES}
+        return {id(x): version_of(x) for x in tree_leaves(tree) if type(x) in TENSOR_TYPES}
 
     def note_versions(self, count: int, before: dict[int, int]) -> None:
         """The inputs from ``count`` on came with a call that may have written to them. ``before``: versions by id."""
         for at in range(count, len(self.inputs)):
             self.versions[at] = before.get(id(self.examples[at]), self.versions[at])
-
-    def changes_after(self, position: int, or_python: bool = False) -> bool:
-        """Whether any recorded call from ``position`` on writes to a tensor, ``or_python`` that may."""
-        return any(
-            torch_call_roles.writes(call.target, call.kwargs) or or_python and torch_call_roles.is_python(call.target)
-            for call in reversed(self.calls[position:])  # an optimizer asks after each of many writes
-        )
-
-    def may_change_after(self, position: int) -> bool:
-        """The same, where functions of ours count as well."""
-        return any(torch_call_roles.may_write(call.target, call.kwargs) for call in reversed(self.calls[position:]))
-
-    def changes_before(self, position: int) -> bool:
-        return any(torch_call_roles.writes(call.target, call.kwargs) for call in self.calls[:position])
-
-    def assertions(self) -> list[int]:
-        """The positions of assertions about tensors."""
-        return [at for at, call in enumerate(self.calls) if call.target is torch._assert_async]
-
-    def writes_before_assertion(self) -> bool:
-        """Whether an input may have been written when an assertion fails: the graph could not run again."""
-        end = max(self.assertions(), default=0)
-        return bool(self.written_inputs()) and self.writes_older(end)
-
-    def writes_older(self, end: int) -> bool:
-        """Whether a call before this one may write to a tensor that the graph has not made from nothing, as it made
-        those of ``torch.empty(3).normal_()``. What no input had a part in shares no memory with one."""
-        made_here: set[int | None] = set()
-        for at, call in enumerate(self.calls[:end]):
-            used = {handle.call for handle in handles_in((call.args, call.kwargs))}
-            is_apart = used <= made_here and torch_call_roles.is_torch_code(call.target)
-            if torch_call_roles.may_write(call.target, call.kwargs) and not (is_apart and used):
-                return True
-            if is_apart:
-                made_here.add(at)
-        return False
-
-    def written_inputs(self) -> list[Handle]:
-        written = {
-            id(a)
-            for call in self.calls
-            if torch_call_roles.writes_silently(call.target)
-            for a in (*call.args, *call.kwargs.values())
-            if isinstance(a, Handle)
-        }
-        for call in self.calls:  # the call that introduces an input may also be the one that writes to it
-            if torch_call_roles.writes(call.target, call.kwargs):
-                written.update(map(id, torch_call_roles.written_arguments(call.target, call.args, call.kwargs)))
-        return [
-            h
-            for h, v, t in zip(self.inputs, self.versions, self.examples, strict=True)
-            if v != _version(t) or id(h) in written
-        ]
 
     def live_input(self, value: Any) -> Handle:
         expression = value.expression
@@ -489,12 +437,3 @@ def _node_of(value: torch.Tensor) -> Any:
         return value.grad_fn
     except RuntimeError:  # a view whose base was written to: it cannot be differentiated through
         return None
-
-
-def _version(value: Any) -> int:
-    if type(value) in TENSOR_TYPES:
-        return 0 if value.is_inference() else value._version
-    if not isinstance(value, torch.Tensor) or isinstance(value, UninitializedTensorMixin):
-        return 0
-    with WithoutRules():
-        return 0 if value.is_inference() else value._version

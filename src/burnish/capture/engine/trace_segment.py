@@ -33,7 +33,7 @@ from ..interpreter.frames import UNBOUND, Frame, frames_from
 from ..interpreter.instruction_loop import Machine
 from ..python import marks_of_dynamo
 from ..python.calls import inner_whole_graphs
-from ..pytorch import function_modes, tensor_hooks_and_data
+from ..pytorch import function_modes, tensor_hooks_and_data, writes_of_calls
 from ..segments.close_segment import close
 from ..segments.concretize_scalars import FOR_A_TRACE, concretize, deep_recursion
 from ..segments.shown_iterators import find_shown
@@ -49,7 +49,6 @@ from ..symbolic_sizes.dynamic_dimensions import (
 )
 from ..symbolic_sizes.user_names_of_sources import requests_for
 from .break_signals import BreakAfterOperation, Stop, Unrebuildable
-from .recompile_decisions import explain_miss, give_up
 from .tracer import Tracer
 
 if TYPE_CHECKING:
@@ -117,7 +116,7 @@ def trace_on(
     settings.current()  # reads the environment the first time, which is when printing and dumping begin
     if program.options.backend.ahead is not None:
         program.options.backend.ahead()
-    explain_miss(program, continuation, slots)
+    program.explain_miss(continuation, slots)
     marks_of_dynamo.adopt_substitutes()
     tracer.unwanted = marks_of_dynamo.unwanted()
     started = time.perf_counter()
@@ -286,7 +285,11 @@ def is_traced_otherwise(program: Program, tracer: Tracer, continuation: Continua
         else:
             program.capabilities.assigns_data = False
         return True
-    if tracer.has_assertions and not program.options.fullgraph and tracer.recorder.writes_before_assertion():
+    if (
+        tracer.has_assertions
+        and not program.options.fullgraph
+        and writes_of_calls.writes_before_assertion(tracer.recorder)
+    ):
         # A graph that has written to its inputs cannot be run again to raise them.
         program.capabilities.keeps_assertions = False
         return True
@@ -336,7 +339,7 @@ def finish_trace(
         if program.options.fullgraph:
             unrebuildable = breaks.Break(breaks.UNREBUILDABLE, str(error), tracer.user_stack())
             raise torch_errors.made("Unsupported", unrebuildable) from error
-        give_up(continuation, str(error), is_told=False)
+        program.give_up(continuation, str(error), is_told=False)
         return
     except BackendError:
         raise
@@ -347,15 +350,13 @@ def finish_trace(
             return
         if settings.current().on_error == "raise":
             raise InternalError("closing a segment", f"{type(error).__name__}: {error}") from error
-        give_up(continuation, of_failure(tracer, error), cause="internal")
+        program.give_up(continuation, of_failure(tracer, error), cause="internal")
         return
     if was_raced(tracer, continuation) or is_partial and segment.is_step:  # while it was closed
         return
     continuation.races = 0
     if continuation is program.entry and signal is not None:
-        from ..segments import begin_whole_call_contest  # in calls that are long enough to be measured
-
-        begin_whole_call_contest.begin(program, segment)
+        program.begin_contest(segment)
     continuation.add(segment)
     program.sizes.setdefault(id(continuation), {}).update(expected)
     if tracer.symbolic_sizes is not None and tracer.symbolic_sizes.symbols.settled:
@@ -424,7 +425,7 @@ def recover(
     elif settings.current().on_error == "raise":
         raise InternalError("tracing", f"{type(error).__name__}: {error} at {tracer.user_line()}") from error
     else:
-        give_up(continuation, of_failure(tracer, error), cause="internal")
+        program.give_up(continuation, of_failure(tracer, error), cause="internal")
     at = tracer.frame
     if at is None:  # nothing has run yet
         return None, None

@@ -17,7 +17,7 @@ import torch
 
 from ..engine.torch_call_records import Call, Handle
 from ..guards.tensor_metadata import TENSOR_TYPES
-from ..pytorch import torch_call_roles
+from ..pytorch import torch_call_roles, writes_of_calls
 from ..symbolic_sizes.unbacked_sizes import takes_sizes
 from . import graph_numbers, live_scalars
 from .detect_implicit_item_reads import takes_numbers
@@ -86,7 +86,7 @@ def is_known(m: Any, value: Any) -> bool:
             )
         return known[at]
 
-    if not of_call(handle.call) or recorder.changes_after(min(known), or_python=True):
+    if not of_call(handle.call) or writes_of_calls.changes_after(recorder.calls, min(known), or_python=True):
         return False
     for number in filled:
         number.settle()
@@ -106,7 +106,12 @@ def live_content(m: Any, call: Call) -> Any:
 def number_read(m: Any, tensor: Any) -> Any:
     """The live number that ``torch.tensor`` has made this tensor of; None for other tensors."""
     handle = m.recorder.handle_of(tensor) if type(tensor) in TENSOR_TYPES and tensor.ndim == 0 else None
-    if handle is None or handle.call is None or handle.path or m.recorder.may_change_after(handle.call):
+    if (
+        handle is None
+        or handle.call is None
+        or handle.path
+        or writes_of_calls.may_change_after(m.recorder.calls, handle.call)
+    ):
         return None
     number = live_content(m, m.recorder.calls[handle.call])
     exact = {live_scalars.LiveInt: torch.int64, live_scalars.LiveFloat: torch.float64}

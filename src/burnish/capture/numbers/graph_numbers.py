@@ -29,7 +29,7 @@ from .. import breaks
 from ..engine.interpreted_or_native import is_trusted_namespace
 from ..guards.tensor_metadata import TENSOR_TYPES
 from ..python.operators import functions_called_by_guards
-from ..pytorch import number_arguments
+from ..pytorch import number_arguments, writes_of_calls
 from . import assert_graph_numbers, live_scalars
 from .assert_graph_numbers import as_tensor
 
@@ -332,7 +332,7 @@ def of_handle(m: Any, handle: Any) -> Any:
         raise NotBeforehand
     call = m.recorder.calls[handle.call]
     if call.target == "item":
-        if handle.call in m.recorder.read_by_user and m.recorder.changes_before(handle.call):
+        if handle.call in m.recorder.read_by_user and writes_of_calls.changes_before(m.recorder.calls, handle.call):
             raise NotBeforehand  # the write may be to the same memory; optimizers keep their counters apart
         return of_counter(m, call.args[0], handle.call)
     if call.target not in RECORDED:

@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 import torch
 
 from ..interpreter.frames import MISSING
+from ..pytorch import writes_of_calls
 
 
 class Chosen(NamedTuple):
@@ -72,7 +73,7 @@ def why_not_hidden(m: Any, built: list[Any]) -> str | None:
     """Why it can be seen that a result is another tensor. ``built``: what leaves the graph."""
     results = {storage_of(chosen.result): chosen.result for chosen in m.chosen}
     for chosen in m.chosen:
-        if m.recorder.may_change_after(chosen.position):
+        if writes_of_calls.may_change_after(m.recorder.calls, chosen.position):
             return "min() or max() of tensors, one of which may be written to afterwards"
     if any(type(x) is torch.Tensor and results.get(storage_of(x), x) is not x for x in built):
         return "a view of the result of min() or max() of tensors"

@@ -39,7 +39,7 @@ from ..guards.tensor_metadata import TENSOR_TYPES
 from ..interpreter.frames import MISSING
 from ..numbers.live_scalars import Expression
 from ..python.trace_rollback import CallStart, Region, ask_region
-from . import torch_call_roles
+from . import writes_of_calls
 
 OPTIONS = frozenset(
     """
@@ -177,8 +177,8 @@ class CapturedRegion(Region):
             handle = self.m.recorder.handle_of(value)
             if handle is not None and handle.call is not None and handle.call < self.start.calls:
                 self.held.setdefault(id(handle), (handle, value))
-        for target in torch_call_roles.written_or_changed_tensors(function, args, kwargs):
-            if torch_call_roles.changes_object(function) and not self.is_made_here(target):
+        for target in writes_of_calls.written_or_changed_tensors(function, args, kwargs):
+            if writes_of_calls.changes_object(function) and not self.is_made_here(target):
                 self.refuse("a change of a tensor")
             self.will_write_tensor(target)
 

@@ -36,6 +36,7 @@ from ..guards.tensor_metadata import TENSOR_TYPES, is_tensor
 from ..interpreter.emulated_frames import call_at_line
 from ..interpreter.frames import MISSING
 from ..numbers.live_scalars import Expression
+from . import writes_of_calls
 from .custom_functions.autograd_function_nodes import may_read_in_backward
 
 # Whether gradients for a dictionary of tensors are supported: `grad(loss, {"w": w})`. Not by older torch (2.11).
@@ -115,7 +116,7 @@ class Gradients:
         the call, which must be unchanged. So must the gradients that are dropped after an assertion.
         """
         m = self.m
-        may_fail_at = min(m.recorder.assertions(), default=len(m.recorder.calls))
+        may_fail_at = min(writes_of_calls.assertions(m.recorder.calls), default=len(m.recorder.calls))
         places = {id(source): i for i, source in enumerate(values)}
         found = []
         for origin, _ in self.changed():

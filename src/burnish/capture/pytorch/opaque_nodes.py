@@ -25,7 +25,7 @@ from ..engine.break_signals import BreakAfterOperation
 from ..engine.torch_call_records import NotRecordable
 from ..guards.tensor_metadata import TENSOR_TYPES
 from ..numbers.live_scalars import Live, LiveStr, plain_of, settled
-from . import function_modes
+from . import function_modes, writes_of_calls
 from .number_arguments import OPERATORS
 
 # torch.func functions that return a function: making it computes nothing.
@@ -184,7 +184,7 @@ def call_in_graph(m: Any, function: OpaqueCall, args: tuple, kwargs: dict, reads
 
 def refuse_after_writes(m: Any, function: Any) -> None:
     """Called after a call was recorded. If its results differ in a later run, the segment runs from its start again."""
-    if compares_results(function) and m.recorder.written_inputs():
+    if compares_results(function) and writes_of_calls.written_inputs(m.recorder):
         raise NotRecordable("should its results differ one day, what was written before could not be undone")
 
 

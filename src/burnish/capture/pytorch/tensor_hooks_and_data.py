@@ -34,6 +34,7 @@ from ..guards.tensor_metadata import TENSOR_TYPES
 from ..interpreter.frames import MISSING
 from ..numbers.live_scalars import Live
 from ..segments.effects import Effect
+from . import writes_of_calls
 
 
 class Hook(NamedTuple):
@@ -239,7 +240,7 @@ def is_unchanged(m: Any, tensor: torch.Tensor) -> bool:
     if type(tensor) is not torch.Tensor:
         return False
     made_at = m.recorder.tensor(tensor).call
-    return not m.recorder.changes_after(made_at + 1 if isinstance(made_at, int) else 0)
+    return not writes_of_calls.changes_after(m.recorder.calls, made_at + 1 if isinstance(made_at, int) else 0)
 
 
 def is_outer_leaf(m: Any, tensor: torch.Tensor) -> bool:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import operator
 import re
 import types
-from collections.abc import Iterator
 from types import FunctionType
 from typing import Any, NamedTuple
 
@@ -17,10 +16,6 @@ import torch
 from torch import Tensor
 from torch.utils._pytree import tree_leaves, tree_map
 
-from ...runtime.argument_trees import tensors_in
-from ...runtime.eager.tensor_object_state import WATCHING
-from ...runtime.program.restore_inputs_on_error import is_of_torch
-from ...tensors.in_place_names import is_in_place_name
 from ...tensors.tensor_types import is_leaf
 from .. import breaks
 from ..guards.value_or_identity import PLAIN_VALUES
@@ -320,96 +315,6 @@ def only_tensors(result: Any) -> bool:
     if isinstance(result, dict):
         return all(only_tensors(r) for r in result.values())
     return False
-
-
-def writes(target: Any, kwargs: dict) -> bool:
-    """Whether a call changes a tensor in place (by torch's naming rule), or may do so."""
-    if "out" in kwargs or kwargs.get("inplace") is True:
-        return True
-    name = target if isinstance(target, str) else getattr(target, "__name__", "_")
-    if isinstance(target, OF_LIBRARIES) and writes_by_schema(target):
-        return True
-    return is_in_place_name(name) or name in WITH_STATISTICS or name in ("rnn_tanh", "apply")
-
-
-WITH_STATISTICS = ("batch_norm", "instance_norm")
-
-
-def written_tensors(function: Any, args: tuple, kwargs: dict) -> Iterator[torch.Tensor]:
-    """The tensors that a call writes to."""
-    name = name_of(function)
-    if name in WITH_STATISTICS:
-        yield from tensors_in((args[1:3], [kwargs.get("running_mean"), kwargs.get("running_var")]))
-    elif writes(function, kwargs) or writes(name, kwargs):
-        yield from tensors_in((args[:1], kwargs.get("out")))
-
-
-def written_or_changed_tensors(function: Any, args: tuple, kwargs: dict) -> Iterator[torch.Tensor]:
-    """The tensors that a call writes to, or whose state it changes."""
-    if changes_object(function):
-        yield from tensors_in((args[:1], kwargs.get("out")))
-    else:
-        yield from written_tensors(function, args, kwargs)
-
-
-def changes_object(function: Any) -> bool:
-    """Whether a call may change the tensor object that it is given first: its memory, its shape, its hooks, or an
-    attribute."""
-    return getattr(function, "__name__", "") in (SETTER, DELETER) or name_of(function) in STATE
-
-
-def writes_by_schema(operator: Any) -> bool:
-    """Whether a registered operator says that it writes to an argument: any overload, if the call names none."""
-    if operator.__name__.partition(".")[0] in STATE_IN_GRAPH:  # as transforms do to views of their own
-        return False
-    return any(written_names(overload) for overload in overloads_of(operator))
-
-
-def overloads_of(operator: Any) -> list[Any]:
-    if isinstance(operator, torch._ops.OpOverload):
-        return [operator]
-    overloads = [getattr(operator, name) for name in operator.overloads()]
-    return [one for one in overloads if not any(a.is_out for a in one._schema.arguments)]  # they are seen by ``out=``
-
-
-def written_names(overload: Any) -> list[str]:
-    arguments = overload._schema.arguments
-    return [a.name for a in arguments if a.alias_info is not None and a.alias_info.is_write]
-
-
-def written_arguments(target: Any, args: tuple, kwargs: dict) -> list[Any]:
-    """The arguments to which a call may write: the first one and those of the schema."""
-    written = [*args[:1], kwargs.get("out")]
-    for overload in overloads_of(target) if isinstance(target, OF_LIBRARIES) else ():
-        names = [argument.name for argument in overload._schema.arguments]
-        for name in written_names(overload):
-            at = names.index(name)
-            written += [*args[at : at + 1], kwargs.get(name)]
-    return [part for value in written for part in (value if isinstance(value, (list, tuple)) else (value,))]
-
-
-def is_python(target: Any) -> bool:
-    """Whether a call runs Python that the trace has not seen, and that may write to any tensor."""
-    return getattr(target, "stands_alone", False) is True and target not in WATCHING
-
-
-def may_write(target: Any, kwargs: dict) -> bool:
-    """Whether a call may change an older tensor: in place, or as a function that is not torch's."""
-    if isinstance(target, str) or writes(target, kwargs):
-        return writes(target, kwargs)
-    return not is_torch_code(target)
-
-
-def is_torch_code(target: Any) -> bool:
-    """Whether a call runs torch alone: neither the user's Python nor a function of ours, which may stand for it."""
-    if isinstance(target, str):
-        return target not in ("apply_", "map_", "map2_")
-    return is_of_torch(target) and not str(getattr(target, "__module__", "")).startswith("burnish.")
-
-
-def writes_silently(target: Any) -> bool:
-    """Whether a call may write to an argument without increasing its version: running statistics."""
-    return (target if isinstance(target, str) else getattr(target, "__name__", "")) in ("batch_norm", "instance_norm")
 
 
 # Tensor methods written in Python; some have another name than their function (__pow__ is named pow).

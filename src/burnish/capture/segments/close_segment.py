@@ -25,7 +25,7 @@ from ..interpreter import keyboard_interrupts
 from ..interpreter.frames import Frame, Generator, frames_from
 from ..interpreter.frames_to_slots import take_apart
 from ..numbers import min_max_of_tensors, object_addresses
-from ..pytorch import torch_switches
+from ..pytorch import torch_switches, writes_of_calls
 from ..pytorch.opaque_nodes import compares_results
 from .concretize_scalars import deep_recursion
 from .effect_code import Effects
@@ -82,7 +82,7 @@ def close(
         _guard_against_aliases(tracer)
         recorder = tracer.recorder
         graph_module, graph = None, None
-        written = recorder.written_inputs()
+        written = writes_of_calls.written_inputs(recorder)
         opened = symbolic_inputs = None
         if recorder.calls or rebuilder.outputs:
             graph_module = build_graph(recorder, rebuilder.outputs)
@@ -184,7 +184,7 @@ def _check(tracer: Tracer, rebuilder: Rebuilder, slots: list | None) -> tuple[Ca
         check = watched(check, guards, inputs, values, tracer.checks, written)
     if tracer.cached_answers is not None:
         check = tracer.cached_answers.verifying(check)
-    dropped = tracer.gradients.owners_of_dropped(values) if tracer.recorder.written_inputs() else []
+    dropped = tracer.gradients.owners_of_dropped(values) if writes_of_calls.written_inputs(tracer.recorder) else []
     return check if not dropped else releasing(check, dropped), is_step
 
 
@@ -216,7 +216,7 @@ def _finish(rebuilder: Rebuilder, answer: str) -> Callable:
 def _guard_against_aliases(tracer: Tracer) -> None:
     """In a later run, an object that the segment writes to must not be an alias of something else it reads."""
     heap = tracer.heap
-    if tracer.recorder.written_inputs():
+    if writes_of_calls.written_inputs(tracer.recorder):
         sources = [
             h.source.base if h.source.kind == "array" else h.source  # each check shows an array by another tensor
             for h, t in zip(tracer.recorder.inputs, tracer.recorder.examples, strict=True)

@@ -19,6 +19,7 @@ from ..engine.object_lifetimes import Origin, runs_code_at_the_end
 from ..guards import set_iteration_order
 from ..guards.builtin_container_subclasses import items_of
 from ..interpreter.frames import UNBOUND, cell_value
+from ..pytorch import writes_of_calls
 from ..pytorch.backward_and_grad import set_gradients
 from .rebuild_functions import build_frame
 from .template_runtime import refill, suspend_generator
@@ -68,7 +69,8 @@ class Effects:
 
     def moment(self, value: Any, position: int) -> str:
         """A value of an effect as it was after ``position`` torch calls."""
-        if issubclass(type(value), torch.Tensor) and self.to.tracer.recorder.changes_after(position):
+        calls = self.to.tracer.recorder.calls
+        if issubclass(type(value), torch.Tensor) and writes_of_calls.changes_after(calls, position):
             handle = self.to.tracer.clone_at(value, position)
             return self.to.output(handle)
         if type(value) in (list, tuple) and any(issubclass(type(v), torch.Tensor) for v in value):

@@ -28,7 +28,7 @@ from ..engine.torch_call_records import NotRecordable
 from ..guards.tensor_metadata import WithoutRules, is_ruled_kind, is_tensor
 from ..interpreter.program_or_tracer_errors import call_for_program, internal
 from ..python.operators import guard_before_native_read
-from ..pytorch import torch_call_roles, torch_library_operators
+from ..pytorch import torch_call_roles, torch_library_operators, writes_of_calls
 from .subclass_tensors import NO_FUNCTION, has_dispatch, is_subclass, subclasses_in
 from .tentative_dispatch_callbacks import NestedRegion
 
@@ -145,7 +145,7 @@ def checked(m: Any, func: Any, args: tuple, kwargs: dict, value: Any) -> Any:
         m.recorder.pending_break is None
         and is_tensor(value)
         and any(value is given for given in tensors_in((args, kwargs)))
-        and not torch_call_roles.writes(name, kwargs)
+        and not writes_of_calls.writes(name, kwargs)
         and not name.startswith("__i")  # `x += 1`
     ):
         m.recorder.pending_break = breaks.OPAQUE_CALL, f"{name}: a rule that returns its argument"

@@ -24,7 +24,7 @@ from ...engine.build_fx_graph import build_graph
 from ...engine.graph_recorder import Recorder
 from ...engine.torch_call_records import Call, Handle
 from ...python.trace_rollback import CallStart, Region
-from ..torch_call_roles import written_tensors
+from ..writes_of_calls import written_tensors
 
 
 class GraphRegion(Region):

@@ -20,7 +20,7 @@ import torch
 from torch.utils import _pytree as pytree
 
 from ...interpreter.frames import MISSING
-from .. import torch_call_roles
+from .. import writes_of_calls
 from . import outline_recorded_calls
 
 
@@ -76,7 +76,7 @@ def end_group(m: Any, args: tuple, kwargs: dict) -> None:
         or random != random_state()
         or len(m.effects) != effects
         or any(at > start for at in m.recorder.clones)
-        or any(torch_call_roles.writes(call.target, call.kwargs) for call in m.recorder.calls[start:])
+        or any(writes_of_calls.writes(call.target, call.kwargs) for call in m.recorder.calls[start:])
     ):
         return
     outline_recorded_calls.group(m, start, torch.ops.higher_order.wrap, {})

@@ -28,7 +28,7 @@ from ...engine.break_signals import BreakAfterOperation, Stop
 from ...guards.tensor_metadata import TENSOR_TYPES
 from ...interpreter.frames import MISSING, Raised
 from ...python.trace_rollback import CallStart, Region
-from .. import torch_call_roles
+from .. import writes_of_calls
 from ..graph_regions.graph_region import drawing_from, memory_of
 from ..higher_order.native_callbacks import run_nested
 from ..higher_order.undo_log import WRITTEN, UndoLog
@@ -125,10 +125,10 @@ class SkippableStep(Region):
             if id(value) not in self.versions and not self.is_made_here(value):
                 self.versions[id(value)] = value, version_of(value)
                 self.memory.add(memory_of(value))
-        if torch_call_roles.changes_object(function):
+        if writes_of_calls.changes_object(function):
             self.refuse("a change of a tensor's state")
-        if torch_call_roles.may_write(function, kwargs):
-            for target in tensors_in(torch_call_roles.written_arguments(function, args, kwargs)):
+        if writes_of_calls.may_write(function, kwargs):
+            for target in tensors_in(writes_of_calls.written_arguments(function, args, kwargs)):
                 self.will_write_tensor(target)
 
     def will_write_tensor(self, target: torch.Tensor) -> None:
