@@ -29,7 +29,7 @@ from ..guards.value_or_identity import (
 )
 from ..interpreter.reads_past_overrides import PLAIN_TABLES
 from ..numbers import constant_arrays, numpy_tables
-from .interpreted_or_native import find_on_type
+from .interpreted_or_native import hashes_in_python
 from .object_lifetimes import Origin, has_lifetime, is_missed, with_lifetimes
 
 if TYPE_CHECKING:
@@ -119,14 +119,6 @@ def _complete_dictionary(heap: Heap, origin: Origin) -> None:
         heap.tracer.check_stored_keys(checked)
     origin.snapshot = before
     origin.lasting = with_lifetimes([part for item in before for part in item])
-
-
-def hashes_in_python(key: Any) -> bool:
-    """Parameters have a hash in Python, too, but it is their address."""
-    found = find_on_type(type(key), "__hash__")
-    return issubclass(type(found), types.FunctionType) and not (
-        found is torch.Tensor.__hash__ and isinstance(key, torch.nn.Parameter)
-    )
 
 
 def is_constant_key(key: Any) -> bool:

@@ -40,7 +40,6 @@ from ..segments.break_transitions import apply_transition, sees_further_calls
 from ..symbolic_sizes.dynamic_dimensions import SymbolPlace
 from . import recompile_decisions, trace_segment
 from .program_options import Options
-from .recompile_decisions import give_up
 from .trace_capabilities import TraceCapabilities
 from .trace_segment import trace_from
 
@@ -55,6 +54,8 @@ class Program:
 
     # Exports and regions of a model change these.
     why_not_trace = recompile_decisions.why_not_trace
+    explain_miss = recompile_decisions.explain_miss
+    give_up = staticmethod(recompile_decisions.give_up)
     start_frame = trace_segment.start_frame
     finish_trace = trace_segment.finish_trace
     recover = trace_segment.recover
@@ -273,7 +274,7 @@ class Program:
         events.emit("runtime.failed", text=f"a graph raised {text!r}, and plain Python did not")
         if failing.in_a_row >= MOST_IN_A_ROW:
             continuation.drop(segment)
-            give_up(
+            self.give_up(
                 continuation,
                 f"a graph raised {text!r} in {MOST_IN_A_ROW} calls in a row, and plain Python did not",
                 cause="internal",
@@ -286,6 +287,12 @@ class Program:
         machine = Machine(continuation.layout.build(slots))
         slots.clear()  # objects that the program drops must not be kept alive here
         return keyboard_interrupts.run(machine)
+
+    def begin_contest(self, segment: Segment) -> None:
+        """Calls that begin with this segment take part in a contest with plain Python."""
+        from ..segments import begin_whole_call_contest  # where there is a break
+
+        begin_whole_call_contest.begin(self, segment)
 
     def continuation_for(self, layout: SlotLayout) -> Continuation:
         found = self.continuations.get(layout.key)

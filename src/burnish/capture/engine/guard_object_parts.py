@@ -14,8 +14,7 @@ from ..guards.set_iteration_order import remembered
 from ..guards.value_or_identity import METHOD_WRAPPER
 from ..interpreter.reads_past_overrides import dict_of
 from . import object_lifetimes
-from .container_changes import hashes_in_python
-from .interpreted_or_native import is_trusted_namespace, is_trusted_type, is_user_type
+from .interpreted_or_native import hashes_in_python, is_trusted_namespace, is_trusted_type, is_user_type
 
 if TYPE_CHECKING:
     from .heap import Heap

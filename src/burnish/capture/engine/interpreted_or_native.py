@@ -299,5 +299,13 @@ def find_on_type(kind: type, name: str) -> Any:
     return None
 
 
+def hashes_in_python(key: Any) -> bool:
+    """Parameters have a hash in Python, too, but it is their address."""
+    found = find_on_type(type(key), "__hash__")
+    return issubclass(type(found), types.FunctionType) and not (
+        found is torch.Tensor.__hash__ and isinstance(key, torch.nn.Parameter)
+    )
+
+
 OUR_PATH = OURS
 TORCH_PATH = os.path.join(os.path.dirname(torch.__file__), "")

@@ -8,7 +8,6 @@ from . import frames as fr
 from .exception_context import set_context
 from .frames import EXHAUSTED, PUSHED, Generator, Raised, delegate_of
 from .generator_delegation import innermost_delegate, takes_errors, throw_into_foreign
-from .unwinding import leave_by_error
 
 if TYPE_CHECKING:
     from .instruction_loop import Machine
@@ -77,7 +76,7 @@ def throw(machine: Machine, generator: Generator, error: BaseException, completi
         ):
             break
         machine.trail.note(error, frame)
-        error = leave_by_error(machine, frame, error)
+        error = machine.leave_by_error(frame, error)
     raise Raised(error)
 
 

@@ -30,6 +30,7 @@ from .versions.behavior import BEHAVIOR
 
 class Machine:
     unwind = unwinding.unwind
+    leave_by_error = unwinding.leave_by_error
     resume = generator_resumption.resume
     throw = generator_resumption.throw
     send = generator_resumption.send

@@ -10,7 +10,8 @@ from typing import Any
 import torch
 
 from ..engine.break_signals import Unrebuildable
-from ..engine.container_changes import has_lasting_order, hashes_in_python
+from ..engine.container_changes import has_lasting_order
+from ..engine.interpreted_or_native import hashes_in_python
 from ..guards import set_iteration_order
 from ..guards.builtin_container_subclasses import base_of, elements_of, items_of, length_of
 from ..interpreter import tracebacks
