@@ -16,20 +16,21 @@ import pytest
 PACKAGE = "burnish"
 SOURCE = Path(__file__).parent.parent / "src" / PACKAGE
 
-BASE = {"concurrency", "errors", "events", "fuel", "plugins", "settings"}
+BASE = {"concurrency", "errors", "events", "fuel", "plugins", "settings", "torch_private"}
 COMPILER = {"lower", "schedule", "codegen"}
 EVERYTHING = {"anything"}
 
 # What each part of the package may import, besides itself.
 MAY_IMPORT = {
     "errors": set(),
-    "events": {"errors"},
+    "events": {"errors", "torch_private"},
     "concurrency": set(),
     "settings": {"errors"},
     "fuel": {"events", "settings"},
     "plugins": {"concurrency", "errors"},
+    "torch_private": set(),
     "runtime": BASE | {"tensors", "captured_graph"},
-    "report": {"concurrency", "errors", "events", "plugins"},
+    "report": {"concurrency", "errors", "events", "plugins", "torch_private"},
     "tensors": BASE,
     # What capture notes beside a graph, for the compiler and for run time.
     "captured_graph": BASE | {"tensors"},
