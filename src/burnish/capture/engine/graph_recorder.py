@@ -21,10 +21,10 @@ from typing import Any
 import torch
 from torch.nn.parameter import UninitializedTensorMixin
 from torch.overrides import TorchFunctionMode
-from torch.utils._pytree import tree_leaves
 
 from ...captured_graph.warnings_already_given import CALL
 from ...tensors.collective_operators import is_wait
+from ...torch_private import assert_async, tree_leaves
 from .. import breaks
 from ..guards.immutable_builtin_subclasses import base_of_value, value_of
 from ..guards.predict_growing_sizes import grown_dim
@@ -393,7 +393,7 @@ class Recorder(TorchFunctionMode):
 
     def assertions(self) -> list[int]:
         """The positions of assertions about tensors."""
-        return [at for at, call in enumerate(self.calls) if call.target is torch._assert_async]
+        return [at for at, call in enumerate(self.calls) if call.target is assert_async]
 
     def writes_before_assertion(self) -> bool:
         """Whether an input may have been written when an assertion fails: the graph could not run again."""

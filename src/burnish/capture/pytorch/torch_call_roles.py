@@ -15,13 +15,13 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
-from torch.utils._pytree import tree_leaves, tree_map
 
 from ...runtime.argument_trees import tensors_in
 from ...runtime.eager.tensor_object_state import WATCHING
 from ...runtime.program.restore_inputs_on_error import is_of_torch
 from ...tensors.in_place_names import is_in_place_name
 from ...tensors.tensor_types import is_leaf
+from ...torch_private import OpOverload, tree_leaves, tree_map
 from .. import breaks
 from ..guards.value_or_identity import PLAIN_VALUES
 from .number_arguments import OPERATORS as OF_LIBRARIES
@@ -366,7 +366,7 @@ def writes_by_schema(operator: Any) -> bool:
 
 
 def overloads_of(operator: Any) -> list[Any]:
-    if isinstance(operator, torch._ops.OpOverload):
+    if isinstance(operator, OpOverload):
         return [operator]
     overloads = [getattr(operator, name) for name in operator.overloads()]
     return [one for one in overloads if not any(a.is_out for a in one._schema.arguments)]  # they are seen by ``out=``
