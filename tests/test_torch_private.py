@@ -6,7 +6,9 @@ A release of torch without one of them, or with another one of that name, fails 
 import inspect
 import re
 import sys
+import tomllib
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -522,6 +524,12 @@ def test_every_private_name_is_called_here_and_has_a_purpose():
 
 def test_no_name_is_missing_on_a_tested_torch():
     assert private.MISSING == [] and private.why_not_usable(untested=False) is None
+
+
+def test_the_package_wants_the_torch_that_was_tested():
+    package = tomllib.loads((Path(__file__).parents[1] / "pyproject.toml").read_text())
+    (major, minor), newest = private.OLDEST, private.NEWEST
+    assert f"torch>={major}.{minor},<{newest[0]}.{newest[1] + 1}" in package["project"]["dependencies"]
 
 
 def test_variables_that_change_are_where_they_are_read():
