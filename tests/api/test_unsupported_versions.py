@@ -59,6 +59,15 @@ def test_an_unknown_python_runs_everything_eagerly():
     ], found.stderr
 
 
+def test_a_python_without_the_global_lock_runs_everything_eagerly():
+    found = run_program("import sys, torch\nsys.abiflags += 't'\n" + PROGRAM)
+    known = "this Python was built without the global interpreter lock."
+    assert found.stdout.splitlines() == [
+        f"burnish: {known} Nothing is compiled: functions and modules run as plain Python.",
+        known,
+    ], found.stderr
+
+
 @pytest.mark.parametrize("version", ["2.10.1", "1.13.1+cu117", "2.99.0.dev20270101+cpu", "3.0.0a0+git1234"])
 def test_a_torch_outside_the_tested_releases_runs_everything_eagerly(version):
     found = run_program(f"import torch\ntorch.__version__ = {version!r}\n" + PROGRAM + TORCHS_OWN_COMPILER)
