@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-OLDEST, NEWEST = (2, 11), (2, 14)
+OLDEST, NEWEST = (2, 11), (2, 15)
 """The releases of torch that the tests have passed with. A newer one needs the setting ``untested_torch``."""
 
 REQUIRED, UNCALLED = object(), object()
@@ -337,7 +337,11 @@ tag_activation_checkpoint = private(
 associative_scan_module = private(
     "torch._higher_order_ops.associative_scan", "is traced as a loop; without it the graph ends there", None
 )
-sleep_on_gpu = private("torch.cuda._sleep", "lets a GPU wait until measured kernels are queued")
+sleep_on_gpu = private(
+    "torch.cuda._sleep",
+    "lets a GPU wait until measured kernels are queued; without it they are measured as they come",
+    lambda cycles: None,
+)
 cuda_end_allocate_to_pool = private(
     "torch._C._cuda_endAllocateToPool", "ends the memory pool of a CUDA graph; without GPUs there is none", None
 )
