@@ -17,6 +17,7 @@ from torch.autograd import forward_ad
 
 from burnish import torch_private as private
 from burnish.runtime.eager.setting_change_nodes import PAIRS
+from burnish.settings import current
 
 
 class Mode(private.TorchDispatchMode):
@@ -523,7 +524,7 @@ def test_every_private_name_is_called_here_and_has_a_purpose():
 
 
 def test_no_name_is_missing_on_a_tested_torch():
-    assert private.MISSING == [] and private.why_not_usable(untested=False) is None
+    assert private.MISSING == [] and private.why_not_usable(current().untested_torch) is None
 
 
 def test_the_package_wants_the_torch_that_was_tested():
