@@ -3,6 +3,7 @@
 A release of torch without one of them, or with another one of that name, fails here before anything else does.
 """
 
+import ast
 import inspect
 import re
 import sys
@@ -546,3 +547,46 @@ def test_names_of_later_modules_are_found_when_they_are_needed():
     assert "sum" in private.functional_collectives.REDUCE_OP_TO_STR.values()
     with pytest.raises(AttributeError, match="no attribute 'other'"):
         private.other
+
+
+def objects() -> dict[str, list[object]]:
+    """Some of each class that `ATTRIBUTES` names."""
+    x, linear = torch.ones(2, requires_grad=True), torch.nn.Linear(2, 2)
+
+    @torch.library.custom_op("burnish_private::thrice", mutates_args=())
+    def thrice(x: torch.Tensor) -> torch.Tensor:
+        return x * 3
+
+    return {
+        "Tensor": [x],
+        "nn.Module": [linear],
+        "optim.Optimizer": [torch.optim.SGD([x])],
+        "fx.Graph": [torch.fx.Graph()],
+        "autograd.graph.Node": [torch.linalg.vector_norm(x).grad_fn],
+        "OpOverload": [torch.ops.aten.add.Tensor],
+        "OpOverloadPacket": [torch.ops.aten.add],
+        "CustomOpDef": [thrice],
+    }
+
+
+def test_private_attributes_are_listed_and_there():
+    read = set()
+    for path in Path(private.__file__).parent.rglob("*.py"):
+        if path.parent.name not in ("integrations", "backends") and path.name != "torch_private.py":
+            for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+                match node:
+                    case (
+                        ast.Attribute(value=ast.Name("self" | "cls")) | ast.Attribute(value=ast.Attribute(attr="aten"))
+                    ):
+                        pass
+                    case ast.Attribute(attr=str(name)) if re.match("_[a-z]", name):
+                        read.add(name)
+    seen = objects()
+    assert seen.keys() == private.ATTRIBUTES.keys()
+    for kind, examples in seen.items():
+        listed = set(private.ATTRIBUTES[kind].split())
+        assert [name for name in listed if not any(hasattr(each, name) for each in examples)] == [], kind
+        assert listed <= read, f"no longer read: {listed - read}"
+    listed = {name for names in private.ATTRIBUTES.values() for name in names.split()}
+    theirs = [each for examples in seen.values() for each in examples]
+    assert [name for name in sorted(read - listed) if any(hasattr(each, name) for each in theirs)] == []

@@ -98,6 +98,27 @@ def __getattr__(name: str) -> Any:
     return getattr(importlib.import_module(module), attribute, None) or importlib.import_module(LATER[name])
 
 
+ATTRIBUTES = {
+    "Tensor": """
+        _base _cdata _is_view _is_zerotensor _nested_tensor_size _nested_tensor_storage_offsets _nested_tensor_strides
+        _use_count _version
+    """,
+    "nn.Module": """
+        _backward_hooks _call_impl _compiled_call_impl _forward_hooks _forward_pre_hooks _is_full_backward_hook
+        _load_from_state_dict _modules
+    """,
+    "optim.Optimizer": "_optimizer_step_post_hooks _optimizer_step_pre_hooks _warned_capturable_if_run_uncaptured",
+    "fx.Graph": "_codegen",
+    "autograd.graph.Node": "_input_metadata _saved_ord",
+    "OpOverload": "_opname _overloadpacket _schema",
+    "OpOverloadPacket": "_qualified_op_name",
+    "CustomOpDef": "_abstract_fn _backend_fns _backward_fn _init_fn _opoverload _setup_context_fn",
+}
+"""Private attributes of torch's objects, by class, which are read where the object is: what a tensor shares memory with
+and how often it was written to, which hooks run, what an operator is made of."""
+
+MISSING += [f"torch.Tensor.{name}" for name in ATTRIBUTES["Tensor"].split() if not hasattr(torch.Tensor, name)]
+
 if TYPE_CHECKING:
     from torch._C import Graph as ScriptGraph
     from torch._C import TensorType, TupleType
