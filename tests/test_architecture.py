@@ -13,23 +13,26 @@ from pathlib import Path
 
 import pytest
 
+from burnish.torch_private import LIVE
+
 PACKAGE = "burnish"
 SOURCE = Path(__file__).parent.parent / "src" / PACKAGE
 
-BASE = {"concurrency", "errors", "events", "fuel", "plugins", "settings"}
+BASE = {"concurrency", "errors", "events", "fuel", "plugins", "settings", "torch_private"}
 COMPILER = {"lower", "schedule", "codegen"}
 EVERYTHING = {"anything"}
 
 # What each part of the package may import, besides itself.
 MAY_IMPORT = {
     "errors": set(),
-    "events": {"errors"},
+    "events": {"errors", "torch_private"},
     "concurrency": set(),
     "settings": {"errors"},
     "fuel": {"events", "settings"},
     "plugins": {"concurrency", "errors"},
+    "torch_private": set(),
     "runtime": BASE | {"tensors", "captured_graph"},
-    "report": {"concurrency", "errors", "events", "plugins"},
+    "report": {"concurrency", "errors", "events", "plugins", "torch_private"},
     "tensors": BASE,
     # What capture notes beside a graph, for the compiler and for run time.
     "captured_graph": BASE | {"tensors"},
@@ -271,6 +274,90 @@ def why_not_imported(module: str, source: str, package: bool = False) -> Iterato
             yield f"{module}:{line} uses {imported}: only {' and '.join(sorted(MAY_IMPORT_PEERS))} may use {peer}"
         elif imported.split(".")[0] == PACKAGE and allowed.isdisjoint(EVERYTHING) and part_of(imported) not in allowed:
             yield f"{module}:{line} imports {imported}: {part} may import only {', '.join(sorted(allowed))}"
+
+
+def test_private_names_of_torch_are_in_one_module():
+    wrong = [
+        f"{module}:{line} {name}"
+        for module, (source, _) in sources_of(FILES).items()
+        if part_of(module) not in {"torch_private", *MAY_IMPORT_PEERS}
+        for line, name in private_names(source)
+    ]
+    assert wrong == [], "give each a line in torch_private.py"
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "import torch\ntorch._C._is_tracing()",
+        "import torch\ndef f(x: torch._ops.OpOverload): pass",
+        "from torch import _C",
+        "from torch.overrides import _pop_mode",
+        "import torch.utils._pytree as pytree",
+        "from torch.utils import checkpoint as c\nc._checkpoint_impl",
+        "import torch\ngetattr(torch.fx.graph_module, '_loader', None)",
+        "from ..torch_private import C\nC._is_tracing()",
+        "def f():\n    from ..torch_private import python_dispatch as d\n    d._get_current_dispatch_mode()",
+    ],
+)
+def test_a_private_name_of_torch_is_found(source):
+    assert len(list(private_names(source))) == 1
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "import torch\ntorch.ops.aten._to_copy.default, torch.__version__",
+        "from ..torch_private import C, pytree\npytree.tree_map\nC.Graph",
+        "from torch.autograd import forward_ad\nforward_ad._current_level",
+        "import torch\ntorch.nn.modules.module._global_backward_hooks",
+    ],
+)
+def test_other_names_of_torch_are_let_through(source):
+    assert list(private_names(source)) == []
+
+
+def private_names(source: str) -> Iterator[tuple[int, str]]:
+    """Private names below torch, by import, by path or by ``getattr``; not operators, and not variables that change."""
+    origins: dict[str, str] = {}
+    for node in nodes_of(source):
+        match node:
+            case ast.Import(names=names):
+                found = [
+                    (alias.asname or "torch", alias.name if alias.asname else "torch", alias.name) for alias in names
+                ]
+            case ast.ImportFrom(module=str(base), names=names):
+                base = "torch" if base.endswith("torch_private") else base
+                paths = [(alias.asname or alias.name, f"{base}.{alias.name}") for alias in names]
+                found = [(name, path, path) for name, path in paths]
+            case _:
+                continue
+        for name, held, path in found:
+            if path.split(".")[0] == "torch":
+                origins[name] = held
+                if is_private(path):
+                    yield node.lineno, path
+    inner = {id(node.value) for node in nodes_of(source) if isinstance(node, ast.Attribute)}
+    for node in nodes_of(source):
+        path = None
+        if isinstance(node, ast.Attribute) and id(node) not in inner:
+            path = dotted(node, origins)
+        elif isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "getattr":
+            held = dotted(node.args[0], origins)
+            path = held and isinstance(node.args[1], ast.Constant) and f"{held}.{node.args[1].value}"
+        if path and is_private(path) and path not in LIVE and not path.startswith("torch.ops."):
+            yield node.lineno, path
+
+
+def dotted(node: ast.AST, origins: Mapping[str, str]) -> str | None:
+    names: list[str] = []
+    while isinstance(node, ast.Attribute):
+        names, node = [node.attr, *names], node.value
+    return ".".join([origins[node.id], *names]) if isinstance(node, ast.Name) and node.id in origins else None
+
+
+def is_private(path: str) -> bool:
+    return any(re.match("_(?!_)", name) for name in path.split("."))
 
 
 @functools.cache

@@ -68,6 +68,7 @@ def test_environment_sets_every_setting(tmp_path):
         "BURNISH_DUMP": str(tmp_path),
         "BURNISH_REPORT": str(tmp_path / "reports"),
         "BURNISH_PROGRESS": "0",
+        "BURNISH_UNTESTED_TORCH": "1",
     }
     assert len(environment) == len(dataclasses.fields(Settings))
     shown = frozenset({"breaks", "guards"})
@@ -93,6 +94,7 @@ def test_environment_sets_every_setting(tmp_path):
         dump=tmp_path,
         report=tmp_path / "reports",
         progress=False,
+        untested_torch=True,
     )
     assert from_environment(environment) == wanted
 

@@ -27,7 +27,7 @@ from xml.etree import ElementTree
 from ..table import Table, as_text
 
 ROOT = Path(__file__).parents[2]
-VERSIONS = "3.11:2.11.0", "3.11", "3.12", "3.13", "3.14"
+VERSIONS = "3.11:2.11.0", "3.11:2.12.1", "3.11:2.13.0", "3.11", "3.12", "3.13", "3.14"
 PACKAGES = "llvmlite numpy scipy pytest expecttest hypothesis setuptools cryptography".split()
 OUTCOMES = "passed", "failed", "skipped"
 ASK = "import sys, torch; print('.'.join(map(str, sys.version_info[:3])), torch.__version__.partition('+')[0])"
@@ -36,7 +36,7 @@ ASK = "import sys, torch; print('.'.join(map(str, sys.version_info[:3])), torch.
 def interpreter(version: str, folder: Path) -> list[str]:
     """The command of a Python with that PyTorch, which is installed the first time."""
     python, _, torch = version.partition(":")
-    found = shutil.which(f"python{python}")
+    found = runnable(f"python{python}")
     torch = f"torch=={torch}" if torch else "torch"
     if found is None:
         place = [f"TORCH={torch}", f"PLATFORM_ROOT={folder / ('debian-' + version.replace(':', '-'))}"]
@@ -48,6 +48,12 @@ def interpreter(version: str, folder: Path) -> list[str]:
         subprocess.run([made, "-m", "pip", "install", torch, *PACKAGES], check=True)
         (place / "complete").touch()
     return [str(made)]
+
+
+def runnable(name: str) -> str | None:
+    """The command of that name if it runs: one on PATH may only stand for a Python that is not chosen (pyenv's)."""
+    found = shutil.which(name)
+    return found if found and subprocess.run([found, "-c", ""], capture_output=True).returncode == 0 else None
 
 
 def run_part(command: list[str], level: str, part: str, more: list[str], limit: float) -> dict:

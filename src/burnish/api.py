@@ -19,7 +19,7 @@ import torch
 
 from .capture.python import builtin_functions, marks_of_dynamo
 from .errors import UserError, did_you_mean
-from .frontend import late_bound_api, marks, torch_config, unsupported_python_version
+from .frontend import late_bound_api, marks, torch_config
 from .frontend.compile_callable import (
     call_of_instances,
     compiled_function,
@@ -27,6 +27,7 @@ from .frontend.compile_callable import (
     makes_callables,
     original_of,
     stay_plain,
+    stays_plain,
     why_not_compile,
 )
 from .frontend.compile_options import options_of
@@ -129,7 +130,7 @@ def compile(
     asked = options_of(**kwargs, isolate_recompiles=isolate_recompiles, model=model)
     if model is None:
         return functools.partial(compile, disable=disable, **kwargs)
-    if disable or torch_config.is_switched_off() or unsupported_python_version.stays_plain():
+    if disable or torch_config.is_switched_off() or stays_plain():
         return model
     if isinstance(model, (staticmethod, classmethod)):
         # The decorator is above them: the function inside is compiled.

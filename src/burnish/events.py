@@ -30,7 +30,7 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from typing import Any, TypeVar, cast
 
-from torch._C import DisableTorchFunction
+from .torch_private import DisableTorchFunction
 
 
 @dataclass(frozen=True, slots=True)

@@ -129,6 +129,10 @@ class Settings:
     """A directory into which each process writes a report of its whole run at its end, as `burnish.report` does, or
     None. It is created. From code a path or a string; the empty string is None."""
 
+    untested_torch: bool = False
+    """Compile on a PyTorch that is newer than all that Burnish was tested with. Off, everything runs as plain Python
+    there, which a warning says once."""
+
     @property
     def compares(self) -> bool:
         """Whether compiled graphs have to be as fast as eager."""

@@ -3,7 +3,7 @@
 import json
 import sys
 
-from bench.platforms.__main__ import main
+from bench.platforms.__main__ import main, runnable
 
 
 def run(tmp_path, *more):
@@ -28,3 +28,14 @@ def test_a_part_that_does_not_end_is_a_failure(tmp_path, capsys):
     (tmp_path / "test_part.py").write_text("import time\ndef test_a(): time.sleep(60)\n")
     assert run(tmp_path, "--limit", "3") == 1
     assert "not done in 3 s" in capsys.readouterr().out
+
+
+def test_a_command_that_stands_for_a_python_that_is_not_there_is_passed_over(tmp_path, monkeypatch):
+    command = tmp_path / "python3.99"
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert runnable("python3.99") is None
+    command.write_text("#!/bin/sh\nexit 127\n")
+    command.chmod(0o755)
+    assert runnable("python3.99") is None
+    command.write_text(f'#!/bin/sh\nexec {sys.executable} "$@"\n')
+    assert runnable("python3.99") == str(command)

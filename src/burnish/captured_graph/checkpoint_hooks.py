@@ -20,6 +20,8 @@ from typing import NamedTuple
 
 import torch
 
+from ..torch_private import current_graph_task_id, pop_saved_tensors_default_hooks, push_saved_tensors_default_hooks
+
 
 class Mark(NamedTuple):
     """The region that a node of a captured graph belongs to: the entry `MARK` of its `meta`."""
@@ -63,7 +65,7 @@ class Recomputation:
         return holder
 
     def unpack(self, holder: Holder) -> torch.Tensor:
-        task = torch._C._current_graph_task_id()
+        task = current_graph_task_id()
         if holder.value is None or holder.task != task:
             self.run_again(task, holder)
         value, holder.value = holder.value, None
@@ -95,11 +97,11 @@ def unchanged(x: torch.Tensor) -> torch.Tensor:
 
 @contextlib.contextmanager
 def hooks(pack: Callable, unpack: Callable) -> Iterator[None]:
-    torch._C._autograd._push_saved_tensors_default_hooks(pack, unpack)
+    push_saved_tensors_default_hooks(pack, unpack)
     try:
         yield
     finally:
-        torch._C._autograd._pop_saved_tensors_default_hooks()
+        pop_saved_tensors_default_hooks()
 
 
 class AutocastState:

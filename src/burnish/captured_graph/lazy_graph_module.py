@@ -12,9 +12,9 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
-from torch.fx._lazy_graph_module import _LazyGraphModule
 
 from ..concurrency import own_builtins
+from ..torch_private import LazyGraphModule, graph_code_loader
 from .compile_request import REQUEST, request_of
 from .warnings_already_given import REGISTRY, registry_for
 
@@ -28,7 +28,7 @@ def graph_module(
     return made
 
 
-class Lazy(_LazyGraphModule):
+class Lazy(LazyGraphModule):
     def _lazy_forward(self, *args: Any, **kwargs: Any) -> Any:
         """Torch's calls the module, with the hooks that the program has registered for all modules."""
         self.real_recompile()
@@ -49,7 +49,7 @@ def without_hooks(compiled: Callable[..., Any]) -> Callable[..., Any]:
     """What a backend has made of a graph. If that is a graph module, the hooks for all modules do not see it."""
     if not isinstance(compiled, torch.fx.GraphModule) or compiled._forward_hooks or compiled._forward_pre_hooks:
         return compiled
-    _LazyGraphModule.force_recompile(compiled)
+    LazyGraphModule.force_recompile(compiled)
     return compiled.forward
 
 
@@ -57,7 +57,6 @@ def forget_code(generated: type) -> None:
     key = generated.forward.__code__.co_filename
     if not key.startswith("<"):
         return  # never generated
-    loader = getattr(torch.fx.graph_module, "_loader", None)
-    if loader is not None:
-        loader.eval_cache.pop(key, None)
+    if graph_code_loader is not None:
+        graph_code_loader.eval_cache.pop(key, None)
     linecache.cache.pop(key, None)

@@ -16,6 +16,7 @@ import torch
 
 from ..tensors.dtypes import NAMES
 from ..tensors.tensor_types import TensorType
+from ..torch_private import OpOverload
 
 MOST = 1000
 PLAIN = frozenset((int, float, bool, complex, str, type(None), torch.dtype, torch.device, torch.layout, TensorType))
@@ -40,7 +41,7 @@ def types_of_result(operator: Any, args: Sequence[Any], kwargs: Mapping[str, Any
 def call_key(operator: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
     """The operator and its arguments by name, without defaults; None if one is not a constant."""
     operator = getattr(operator, "default", operator)
-    if not isinstance(operator, torch._ops.OpOverload):
+    if not isinstance(operator, OpOverload):
         return None
     parameters = operator._schema.arguments
     if len(args) > len(parameters):

@@ -29,6 +29,14 @@ from ..runtime.program.autograd_function import autograd_is_watched
 from ..runtime.program.restore_inputs_on_error import half_done
 from ..runtime.segments import SegmentsToUpdate
 from ..settings import current
+from ..torch_private import (
+    HigherOrderOperator,
+    OpOverload,
+    OpOverloadPacket,
+    is_functorch_wrapped_tensor,
+    len_torch_dispatch_stack,
+    len_torch_function_stack,
+)
 from . import CompiledFn
 from .record_backward_for_check import GradientsOfCall, has_history
 
@@ -74,13 +82,13 @@ def only_computes(node: Node) -> bool:
     target: Any = node.target
     if node.op != "call_function":
         return node.op != "get_attr" and not any(word in str(target) for word in UNSET)
-    if isinstance(target, torch._ops.OpOverload | torch._ops.OpOverloadPacket):
+    if isinstance(target, OpOverload | OpOverloadPacket):
         return str(target).startswith("aten.") and not any(word in str(target) for word in UNSET)
     name, module = getattr(target, "__name__", ""), getattr(target, "__module__", None) or "torch"
     return (
         module.partition(".")[0] in ("torch", "math", "builtins", "_operator")
         and not module.startswith(("torch.distributed", "torch.utils"))
-        and not isinstance(target, torch._ops.HigherOrderOperator)
+        and not isinstance(target, HigherOrderOperator)
         and not any(word in name for word in UNSET)
     )
 
@@ -228,7 +236,7 @@ def quietly(eager: CompiledFn, inputs: Sequence[Any]) -> list[Any]:
 def may_be_copied(inputs: Sequence[Any]) -> bool:
     if is_recorded() or autograd_is_watched() or torch.autograd.forward_ad._current_level >= 0:
         return False
-    if torch._C._len_torch_dispatch_stack() or torch._C._len_torch_function_stack():
+    if len_torch_dispatch_stack() or len_torch_function_stack():
         return False
     return all(
         is_plain(x) if isinstance(x, torch.Tensor) else isinstance(x, int | float | complex | NoneType) for x in inputs
@@ -241,7 +249,7 @@ def is_plain(x: torch.Tensor) -> bool:
         and x.layout is torch.strided
         and x.device.type in ("cpu", "cuda")
         and not (x.is_quantized or x.is_nested or x.is_conj() or x.is_neg())
-        and not torch._C._functorch.is_functorch_wrapped_tensor(x)
+        and not is_functorch_wrapped_tensor(x)
         and x.is_inference() == torch.is_inference_mode_enabled()
         and x.untyped_storage().nbytes() <= MOST_BYTES
     )

@@ -26,6 +26,7 @@ from ..runtime.program.autograd_function import autograd_is_watched
 from ..runtime.program.restore_inputs_on_error import restoring
 from ..settings import current, patch
 from ..tensors.fit_size_formulas import NoFormula
+from ..torch_private import DisableTorchFunctionSubclass, set_grad_enabled
 from . import CompiledFn
 from .adapters.adapter_order import Surroundings, adapted
 from .adapters.autocast_off import autocast_is_on
@@ -304,7 +305,7 @@ def _compile(gm: GraphModule, example_inputs: list[Any], live_scalar_types: tupl
 
 def needs_gradients(gm: GraphModule, example_inputs: list[Any]) -> bool:
     """Whether gradients may flow through the graph."""
-    with torch._C.DisableTorchFunctionSubclass():  # bypasses the __torch_function__ of subclasses
+    with DisableTorchFunctionSubclass():  # bypasses the __torch_function__ of subclasses
         if not any(isinstance(x, torch.Tensor) and x.requires_grad for x in example_inputs):
             return False
     return torch.is_grad_enabled() or any(turns_gradients_on(node) for node in gm.graph.nodes)
@@ -312,6 +313,6 @@ def needs_gradients(gm: GraphModule, example_inputs: list[Any]) -> bool:
 
 def turns_gradients_on(node: Node) -> bool:
     """Whether a call in a graph can turn gradients on half way."""
-    if node.target in (torch._C._set_grad_enabled, torch.set_grad_enabled):
+    if node.target in (set_grad_enabled, torch.set_grad_enabled):
         return node.args != (False,)
     return node.target is torch.enable_grad

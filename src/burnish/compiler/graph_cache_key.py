@@ -31,6 +31,15 @@ from ..runtime.disk.disk_cache import disk_cache
 from ..runtime.gpus_of_inputs import gpus_of
 from ..settings import current
 from ..tensors.fit_size_formulas import SCALES, GivenSize, NoFormula
+from ..torch_private import (
+    OpOverload,
+    OpOverloadPacket,
+    get_flash_sdp_enabled,
+    get_math_sdp_enabled,
+    get_mem_efficient_sdp_enabled,
+    is_torch_function_enabled,
+    len_torch_function_stack,
+)
 from .adapters.specialize_numbers import live_scalars_beside_sizes
 from .operator_identity import identity_of
 
@@ -189,7 +198,7 @@ def text_of(value: Any, numbers: dict[Node, int]) -> str:
 
 def name_of(target: Any) -> str:
     """The name of a function of torch, of a Python operator, or of an attribute of tensors."""
-    if isinstance(target, torch._ops.OpOverload | torch._ops.OpOverloadPacket):
+    if isinstance(target, OpOverload | OpOverloadPacket):
         name = str(target)
         if name.partition(".")[0] in OPERATORS:
             return name
@@ -255,8 +264,8 @@ def surroundings() -> list[str]:
 
 def switches() -> tuple:
     asked = current()
-    backends, c = torch.backends, torch._C
-    modes = c._len_torch_function_stack()  # a default device is one of them
+    backends = torch.backends
+    modes = len_torch_function_stack()  # a default device is one of them
     return (
         "without",
         *plugins.left_out_of_compiler(),
@@ -276,7 +285,7 @@ def switches() -> tuple:
         torch.get_default_device() if modes else None,
         "modes",
         modes,
-        c._is_torch_function_enabled(),
+        is_torch_function_enabled(),
         "gradients",
         torch.is_grad_enabled(),
         "inference",
@@ -298,9 +307,9 @@ def switches() -> tuple:
         backends.cuda.matmul.fp32_precision,
         backends.cudnn.conv.fp32_precision,
         "attention",
-        c._get_flash_sdp_enabled(),
-        c._get_math_sdp_enabled(),
-        c._get_mem_efficient_sdp_enabled(),
+        get_flash_sdp_enabled(),
+        get_math_sdp_enabled(),
+        get_mem_efficient_sdp_enabled(),
     )
 
 

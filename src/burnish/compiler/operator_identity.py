@@ -18,7 +18,8 @@ import types
 from typing import Any
 
 import torch
-from torch._library.custom_ops import OPDEFS, CustomOpDef
+
+from ..torch_private import OPDEFS, CustomOpDef, OpOverload, OpOverloadPacket
 
 REGISTERED = ("_abstract_fn", "_setup_context_fn", "_backward_fn")
 CONSTANTS = (int, float, complex, bool, str, bytes, type(None), type(Ellipsis), torch.dtype, torch.device)
@@ -30,9 +31,9 @@ class NoIdentity(Exception):
 
 def identity_of(operator: Any, known: tuple[Any, ...] = ()) -> str | None:
     """`known`: operators whose functions call this one."""
-    if type(operator) is torch._ops.OpOverloadPacket and operator.overloads() == ["default"]:
+    if type(operator) is OpOverloadPacket and operator.overloads() == ["default"]:
         operator = operator.default
-    if type(operator) is not torch._ops.OpOverload:
+    if type(operator) is not OpOverload:
         return None
     definition = OPDEFS.get(operator._overloadpacket._qualified_op_name)
     if definition is None or definition._opoverload is not operator or casts_in_autocast(definition):
@@ -77,7 +78,7 @@ class Digest:
             self.code(value)
         elif isinstance(value, CustomOpDef):
             self.identified(value._opoverload)
-        elif isinstance(value, torch._ops.OpOverload):
+        elif isinstance(value, OpOverload):
             self.identified(value)
         elif isinstance(value, types.FunctionType) and not is_library(value.__module__):
             self.function(value)

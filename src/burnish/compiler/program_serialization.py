@@ -33,6 +33,7 @@ from ..runtime.program.call_origins import CallOrigins
 from ..runtime.program.native_kernels import NativeFunction, NativeKernel, Words, load
 from ..runtime.program.unbound_driver import FunctionOf
 from ..tensors.fit_size_formulas import NoFormula
+from ..torch_private import OpOverload, increment_version
 from .program_recipe import NativeTools
 from .provide_guard_watch import watch_at_hand
 
@@ -263,9 +264,9 @@ class EntryWriter:
         return ["tensor", self.value(x.dtype), list(x.shape), self.blob(content)]
 
     def function(self, x: Any) -> Any:
-        if isinstance(x, torch._ops.OpOverload):  # the key identifies what is registered for it
+        if isinstance(x, OpOverload):  # the key identifies what is registered for it
             return ["operator", str(x)]
-        if x is torch._C._increment_version:
+        if x is increment_version:
             return ["increment_version"]
         module, name = getattr(x, "__module__", None) or "", getattr(x, "__qualname__", "")
         if module.startswith(OURS) and getattr(sys.modules[module], name, None) is x:
@@ -368,7 +369,7 @@ MAKE: dict[str, Callable[[list], Any]] = {
     **{name: lambda parts, kind=kind: constant(kind, parts[0]) for kind, name in TORCH.items()},
     "operator": lambda parts: operator(parts[0]),
     "ours": lambda parts: getattr(importlib.import_module(OURS + parts[0]), parts[1]),
-    "increment_version": lambda parts: torch._C._increment_version,
+    "increment_version": lambda parts: increment_version,
 }
 
 

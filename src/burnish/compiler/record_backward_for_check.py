@@ -18,6 +18,7 @@ import torch
 
 from ..captured_graph.graph_autograd_nodes import InputEdges, edge_of, name_of_node
 from ..runtime.program.autograd_function import Compiled
+from ..torch_private import execution_engine
 
 Port = tuple[int, int]
 """The number of a node and that of one of its outputs; or -1 and the position of an input."""
@@ -64,7 +65,7 @@ class GradientsOfCall:
 
     def note(self, number: int, gradients: Sequence[Any], tangents: Sequence[Any]) -> None:
         if not self.taken and len(self.targets) > 1:
-            torch.autograd.Variable._execution_engine.queue_callback(self.finish)  # type: ignore[attr-defined]
+            execution_engine.queue_callback(self.finish)
         self.taken[number] = tangents
         for target, gradient in zip(self.targets[number], gradients, strict=True):
             if target is not None and gradient is not None:

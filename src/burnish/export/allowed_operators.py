@@ -41,6 +41,7 @@ from ..capture.pytorch.torch_switches import SWITCHES
 from ..concurrency.compute_once import once
 from ..errors import UserError
 from ..ops.operator_record import RECORDS
+from ..torch_private import C, OpOverload, OpOverloadPacket
 
 # Functions that classes cannot override, but that occur in traces.
 FACTORIES = """
@@ -109,7 +110,7 @@ class Unwritable(Exception):
 # ---- pure operators
 
 
-def why_not_pure(overload: torch._ops.OpOverload) -> str | None:
+def why_not_pure(overload: OpOverload) -> str | None:
     """Why an operator of torch could do more than compute tensors from tensors, by its schema."""
     schema, name = overload._schema, overload._opname
     if name in NEVER:
@@ -137,9 +138,9 @@ def is_internal(name: str) -> bool:
     return name.startswith("_") and not name.startswith("__")
 
 
-def overloads(name: str) -> Iterator[torch._ops.OpOverload]:
+def overloads(name: str) -> Iterator[OpOverload]:
     packet = getattr(torch.ops.aten, name, None)
-    if isinstance(packet, torch._ops.OpOverloadPacket):
+    if isinstance(packet, OpOverloadPacket):
         for overload in packet.overloads():
             yield getattr(packet, overload)
 
@@ -183,7 +184,7 @@ def operations() -> dict[str, Callable[..., Any]]:
         if isinstance(function, FunctionType) and function.__module__ == "torch.nn.functional" and name[0] != "_":
             found.setdefault(f"torch.nn.functional.{name}", function)
     found.update((f"torch.{name}", getattr(torch, name)) for name in FACTORIES if hasattr(torch, name))
-    found.update((f"torch._C.{name}", getattr(torch._C, name)) for name in SWITCHES if hasattr(torch._C, name))
+    found.update((f"torch._C.{name}", getattr(C, name)) for name in SWITCHES if hasattr(C, name))
     found.update((f"torch.{name}", getattr(torch, name)) for name in SWITCHES if hasattr(torch, name))
     found.update((f"torch.Tensor.{name}", Getter(name)) for name in GETTERS)
     return found
@@ -223,7 +224,7 @@ def methods() -> frozenset[str]:
 
 
 def name_of(target: Any) -> str:
-    if isinstance(target, torch._ops.OpOverload):
+    if isinstance(target, OpOverload):
         return f"torch.ops.{target}"
     try:
         name = names().get(target)
@@ -250,7 +251,7 @@ def operation(name: Any, trust: bool = False) -> Callable[..., Any]:
 
 
 @functools.lru_cache(4096)
-def registered(name: str, namespace: str, packet: str, overload: str, *, trust: bool) -> torch._ops.OpOverload:
+def registered(name: str, namespace: str, packet: str, overload: str, *, trust: bool) -> OpOverload:
     if namespace not in OF_TORCH and not trust:
         raise UserError(
             f"it asks for the operation {name!r:.100} of the library {namespace!r:.40}. Burnish does not "
@@ -258,9 +259,9 @@ def registered(name: str, namespace: str, packet: str, overload: str, *, trust: 
             f"a program and load it with trust=True"
         )
     found: Any = getattr(getattr(torch.ops, namespace), packet, None)
-    if isinstance(found, torch._ops.OpOverloadPacket) and overload in found.overloads():
+    if isinstance(found, OpOverloadPacket) and overload in found.overloads():
         found = getattr(found, overload)
-    if not isinstance(found, torch._ops.OpOverload):
+    if not isinstance(found, OpOverload):
         raise UserError(
             f"it asks for the operation {name!r:.100}, which torch {torch.__version__} does not have, and "
             f"no library that is imported here has registered"

@@ -19,9 +19,9 @@ from typing import Any
 import torch
 import torch.fx
 from torch.fx.graph import CodeGen, PythonCode
-from torch.fx.node import _get_qualified_name
 
 from ..errors import UserError
+from ..torch_private import get_qualified_name
 
 OF_CONSTANTS = frozenset(("slice", "complex", "device"))
 """Names that torch.fx prints constants with: `slice(0, None, None)`, `device(type='cpu')`."""
@@ -90,7 +90,7 @@ class Checker:
     def __init__(self, printed: PythonCode, nodes: list[torch.fx.Node], function: ast.FunctionDef):
         self.function = function
         called = [node.target for node in nodes if node.op == "call_function"]
-        self.functions = {_get_qualified_name(target) for target in called} | OF_CONSTANTS
+        self.functions = {get_qualified_name(target) for target in called} | OF_CONSTANTS
         self.functions |= {name for name, value in printed.globals.items() if any(value is x for x in called)}
         self.methods = {node.target for node in nodes if node.op == "call_method"}
         self.paths = {f"self.{node.target}" for node in nodes if node.op == "get_attr"}

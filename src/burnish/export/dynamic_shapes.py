@@ -17,9 +17,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import torch
-from torch.utils import _pytree as pytree
 
 from ..errors import UserError, did_you_mean
+from ..torch_private import pytree
 from .symbolic_sizes import SizeRange, SymbolicSize
 
 LEAST_EXAMPLE = 2

@@ -12,6 +12,8 @@ from dataclasses import fields
 from typing import TYPE_CHECKING, Any
 
 from ..errors import UserError
+from ..settings import current
+from ..torch_private import why_not_usable
 
 if TYPE_CHECKING:
     from .exported_program import Exported
@@ -84,6 +86,9 @@ def load(
     from .file_format import load as load_file
     from .publisher_signature import keys_in
 
+    why = why_not_usable(current().untested_torch)
+    if why is not None:
+        raise UserError(why)
     if is_archive(path):
         if not trust or keys_in(trust) is not None:
             raise UserError(

@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 import torch.fx
-from torch.utils import _pytree as pytree
 
 from ..errors import UserError
 from ..report.explain_report import tensor_type
 from ..tensors.eager_strides import packed_stride
 from ..tensors.torch_state import TorchState
+from ..torch_private import pytree
 from .symbolic_sizes import Condition, SizeRange, SymbolicSize, Term, value_of
 from .trace_whole_call import same_fixed
 

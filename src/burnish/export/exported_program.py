@@ -34,7 +34,6 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 import torch.fx
-from torch.utils import _pytree as pytree
 
 from ..backends.registry import lookup
 from ..capture.engine.program_options import Options
@@ -47,6 +46,7 @@ from ..integrations.from_torch_export import callable_of, class_name_of, example
 from ..report.explain_report import list_operations
 from ..report.text_layout import count, shifted, shorten
 from ..tensors.eager_strides import packed_order
+from ..torch_private import pytree
 from .dynamic_shapes import Declared, declared_sizes
 from .exported_graph import ExportedGraph, FixedInput, Output, TensorInput
 from .prove_sizes import Proven, prove, with_constants

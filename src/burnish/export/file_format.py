@@ -440,7 +440,7 @@ def _check_numbers(exported: ExportedGraph, graph: torch.fx.Graph) -> None:
     takes = sum(node.op == "placeholder" for node in graph.nodes)
     if {described.node for described in exported.inputs if isinstance(described, TensorInput)} != set(range(takes)):
         raise UserError(f"its graph takes {takes} inputs, and it describes others")
-    results: Any = next(reversed(graph.nodes)).args[0]
+    results: Any = next(iter(reversed(graph.nodes))).args[0]  # no iterator itself before torch 2.13
     for output in exported.outputs:
         if output.node is not None and output.node >= len(results):
             raise UserError(f"its graph has {len(results)} results, and it asks for number {output.node}")

@@ -18,6 +18,7 @@ import torch.fx
 
 from ..capture.pytorch.torch_switches import SWITCHES
 from ..errors import UserError
+from ..torch_private import OpOverload
 from .allowed_operators import OF_TORCH, ON_NUMBERS, SIZE, Unwritable, is_method, name_of, operation, why_not_pure
 from .check_generated_code import CheckedCode
 from .sizes_to_json import OF_ONE
@@ -61,7 +62,7 @@ def encode_graph(graph: torch.fx.Graph, is_inner: bool = False) -> list[dict[str
 def needs_trust(graph: torch.fx.Graph) -> bool:
     """Whether it calls operators that an untrusted file may not name."""
     return any(
-        isinstance(node.target, torch._ops.OpOverload)
+        isinstance(node.target, OpOverload)
         and node.target is not SIZE
         and (node.target.namespace not in OF_TORCH or why_not_pure(node.target) is not None)
         for node in graph.nodes

@@ -14,9 +14,9 @@ import collections
 from typing import Any
 
 import torch
-from torch.utils import _pytree as pytree
 
 from ..errors import UserError
+from ..torch_private import pytree
 from .allowed_operators import Unwritable
 from .values_to_json import DEEPEST, decode, encode, parts, text
 

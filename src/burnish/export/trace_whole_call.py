@@ -21,7 +21,6 @@ from typing import Any
 import torch
 import torch.fx
 from torch.nn.parameter import UninitializedTensorMixin
-from torch.utils import _pytree as pytree
 
 from ..capture.engine.build_fx_graph import build_graph
 from ..capture.engine.engine import Program
@@ -33,6 +32,7 @@ from ..errors import InternalError, Unsupported, UserError
 from ..frontend.describe_guards import guard_text
 from ..report.text_layout import labelled
 from ..runtime.segments import Continuation
+from ..torch_private import pytree
 from .prove_sizes import term_of
 from .symbolic_sizes import Term
 

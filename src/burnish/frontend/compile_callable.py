@@ -18,11 +18,29 @@ import torch
 
 from ..capture.engine.engine import Program
 from ..capture.engine.program_options import Options
+from ..capture.interpreter.versions.behavior import why_not_interpreted
 from ..capture.python.calls.function_calls import is_replaced
 from ..capture.python.polyfills import object_polyfills
-from ..errors import UserError
-from . import stance, unsupported_python_version
+from ..errors import UserError, warn
+from ..settings import current
+from ..torch_private import why_not_usable
+from . import stance
 from .live_programs import keep_track
+
+
+def why_unsupported() -> str | None:
+    """A sentence on a Python whose bytecode Burnish does not know, or on a torch that it was not tested with."""
+    return why_not_interpreted() or why_not_usable(current().untested_torch)
+
+
+def stays_plain() -> bool:
+    why = why_unsupported()
+    if why is not None:
+        warn_once(f"burnish: {why} Nothing is compiled: functions and modules run as plain Python.")
+    return why is not None
+
+
+warn_once = functools.cache(warn)
 
 
 def why_not_compile(model: Any) -> str | None:
@@ -85,7 +103,9 @@ def original_of(model: Any) -> Any:
 def runner(original: Any, options: Options, kind: type[Program] = Program) -> tuple[Program, Callable[..., Any]]:
     """A program for a callable, and how to run it. A function is interpreted itself, anything else through a call of
     it. So are functions of torch that a trace does not interpret."""
-    unsupported_python_version.refuse_unknown_python()
+    why = why_unsupported()
+    if why is not None:  # for what has no meaning in plain Python, such as a report about graphs
+        raise UserError(why)
     if isinstance(original, types.FunctionType) and not is_replaced(original):
         made = kind(original, options)
         return made, made

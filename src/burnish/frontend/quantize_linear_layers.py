@@ -15,10 +15,10 @@ from typing import Any, TypeVar
 
 import torch
 from torch import nn
-from torch.utils._python_dispatch import _disable_current_modes
 
 from ..errors import UserError
 from ..tensors.quantized_linear_reference import unpacked
+from ..torch_private import disable_current_modes, int_mm
 
 M = TypeVar("M", bound=nn.Module)
 
@@ -31,9 +31,9 @@ MIDDLE = 8
 def multiplies_integers_exactly() -> bool:
     """Whether torch's product of int8 is right here. On processors without VNNI, oneDNN cuts sums of two products to 16
     bits."""
-    with _disable_current_modes():  # of a program that imports this inside one
+    with disable_current_modes():  # of a program that imports this inside one
         extreme = torch.full((32, 64), 127, dtype=torch.int8, device="cpu")
-        return bool((torch._int_mm(extreme, extreme.t()) == 64 * 127**2).all())
+        return bool((int_mm(extreme, extreme.t()) == 64 * 127**2).all())
 
 
 HAS_EXACT_PRODUCT = multiplies_integers_exactly()
@@ -95,7 +95,7 @@ class QuantizedLinear(nn.Linear):
 
 def product_of_integers(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
     if HAS_EXACT_PRODUCT or x.device.type != "cpu":
-        return torch._int_mm(x, y).to(torch.float32)
+        return int_mm(x, y).to(torch.float32)
     exact = torch.float32 if x.shape[1] <= LONGEST_EXACT else torch.float64
     with torch.autocast("cpu", enabled=False):
         return (x.to(exact) @ y.to(exact)).to(torch.float32)

@@ -19,12 +19,12 @@ from collections.abc import Callable
 from sys import gettrace
 from typing import Any, NamedTuple
 
-from torch._C import _are_functorch_transforms_active
 from torch.autograd import forward_ad
 from torch.compiler import is_dynamo_compiling
 
 from .. import events
 from ..errors import UserError, did_you_mean, warn
+from ..torch_private import are_functorch_transforms_active
 
 
 class Stance(NamedTuple):
@@ -71,7 +71,7 @@ def forces_eager() -> bool:
     trace function: debuggers stop at lines of the program. Called on every call, so the common cases return without
     another function call of Python."""
     global _dynamo
-    if forward_ad._current_level >= 0 or _are_functorch_transforms_active():
+    if forward_ad._current_level >= 0 or are_functorch_transforms_active():
         return True
     if _current is not DEFAULT:
         return _current.name == "force_eager" or _current.backend is not None or is_observed()
@@ -100,7 +100,7 @@ def run_plainly(
         events.emit("runtime", text=f"{program.entry.location}: runs eagerly under a trace function (sys.settrace)")
         warn_of_trace_function()
         backend = None
-    if backend is None or forward_ad._current_level >= 0 or _are_functorch_transforms_active():
+    if backend is None or forward_ad._current_level >= 0 or are_functorch_transforms_active():
         program.ran_compiled = False
         return original(*args, **kwargs)
     other = program.with_backend(backend)

@@ -23,8 +23,7 @@ import torch
 from ..capture.engine.engine import Program
 from ..capture.engine.program_options import Options
 from ..errors import UserError
-from ..frontend import unsupported_python_version
-from ..frontend.compile_callable import why_not_compile
+from ..frontend.compile_callable import stays_plain, why_not_compile
 from ..frontend.compile_options import options_of
 from ..frontend.compiled_module import CompiledModule, CompiledRegion, call_block, compile_
 from ..frontend.live_programs import keep_track
@@ -43,7 +42,7 @@ def compile_regions(model: Any, *, disable: bool = False, **kwargs: Any) -> Any:
     """
     if not isinstance(model, torch.nn.Module):
         raise UserError(why_not_compile(model) or f"burnish.compile_regions takes a module, not {model!r:.80}.")
-    disable = disable or unsupported_python_version.stays_plain()
+    disable = disable or stays_plain()
     if isinstance(model, CompiledModule):
         model = model._orig_mod
     arguments: dict[str, Any] = {

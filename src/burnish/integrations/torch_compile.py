@@ -39,6 +39,7 @@ from .. import events
 from ..backends.registry import lookup
 from ..captured_graph.lazy_graph_module import graph_module
 from ..frontend import late_bound_api, torch_errors
+from ..frontend.compile_callable import stays_plain
 
 OURS = (
     *("fullgraph", "dynamic", "backend", "mode", "options"),
@@ -221,6 +222,8 @@ def torch_arguments(kwargs: dict[str, Any]) -> dict[str, Any]:
 
 def dynamo_backend(gm: GraphModule, example_inputs: list[Any], **options: Any) -> Callable[..., Any]:
     """The backend "burnish" of a ``torch.compile`` that Burnish has not replaced."""
+    if stays_plain():
+        return gm.forward
     events.emit(
         "graph.dynamo",
         graph_module=gm,

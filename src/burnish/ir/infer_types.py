@@ -11,8 +11,6 @@ from dataclasses import replace
 from typing import Any
 
 import torch
-from torch._ops import OpOverload
-from torch.utils._python_dispatch import _disable_current_modes
 
 from ..captured_graph.observed_custom_operator_types import types_of_result
 from ..captured_graph.warnings_already_given import call_quietly
@@ -20,6 +18,7 @@ from ..ops import import_all_operators  # noqa: F401  (fills the records)
 from ..ops.operator_record import NoRule, Op
 from ..tensors.dtypes import NAMES
 from ..tensors.tensor_types import NumberType, TensorType
+from ..torch_private import OpOverload, disable_current_modes, dispatch_has_kernel_for_dispatch_key
 from .frozen_values import is_attention_without_dropout
 from .graph import Value, map_values, types_of, values_in
 from .side_effect_free_kernels import crashes, draws, is_of_user, place_of_generator, warns, with_own_generator
@@ -69,10 +68,10 @@ def probed_types(func: OpOverload, args: tuple, kwargs: dict) -> Any:
 
 
 def types_without_data(func: OpOverload, args: tuple, kwargs: dict) -> Any:
-    if not torch._C._dispatch_has_kernel_for_dispatch_key(func.name(), "Meta"):
+    if not dispatch_has_kernel_for_dispatch_key(func.name(), "Meta"):
         raise Untraceable(f"no function is registered that computes the result types of {func}")
     given, named = map_values((args, tuple(kwargs.values())), without_data)
-    with _disable_current_modes():  # the program's own modes must not see this call
+    with disable_current_modes():  # the program's own modes must not see this call
         return types_answered(func, given, dict(zip(kwargs, named, strict=True)), device_of(args, kwargs))
 
 

@@ -12,7 +12,8 @@ import re
 from typing import Any
 
 import torch
-from torch._ops import OpOverload
+
+from ..torch_private import OpOverload, dispatch_dump
 
 OF_TORCH = frozenset(("aten", "prims", "prim", "quantized", "mkldnn", "mkldnn_prepacked", "onednn"))
 
@@ -41,7 +42,7 @@ def is_of_user(func: OpOverload) -> bool:
     """Whether the kernel is not torch's. Not cached: libraries come and go."""
     if func.namespace != "aten":
         return func.namespace not in OF_TORCH
-    return KERNEL_OF_PYTHON.search(torch._C._dispatch_dump(func.name())) is not None
+    return KERNEL_OF_PYTHON.search(dispatch_dump(func.name())) is not None
 
 
 @functools.cache

@@ -26,6 +26,7 @@ from ..ops.burnish_primitives import PREPARE, RUN
 from ..ops.operator_record import NoRule
 from ..tensors.tensor_types import NumberType, TensorType, same_layout
 from ..tensors.views.view_maps import Map, view_type
+from ..torch_private import OpOverload
 from .graph import RESERVED, Alias, Graph, Node, Value, print_node, types_of, values_in
 
 CONSTANTS = (
@@ -113,7 +114,7 @@ def wrong_arguments(node: Node) -> Iterator[str]:
 
 
 @functools.cache
-def parameters(target: torch._ops.OpOverload) -> tuple[tuple[str, ...], frozenset[str], frozenset[str]]:
+def parameters(target: OpOverload) -> tuple[tuple[str, ...], frozenset[str], frozenset[str]]:
     """The names of an operator's parameters: the positional ones, those without a default, and all."""
     arguments = target._schema.arguments
     return (

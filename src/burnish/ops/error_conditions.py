@@ -18,6 +18,7 @@ from typing import Any
 import torch
 
 from ..tensors.tensor_types import NumberType
+from ..torch_private import dispatch_get_all_op_names
 from .indexing.index_shape_rules import SCATTERS
 from .operator_record import registers, wrapped_dim
 
@@ -156,7 +157,7 @@ WITH_CHECK_ERRORS = frozenset(
 
 def overloads(packets: frozenset[str]) -> list[str]:
     """The names of all overloads of operators, without creating overload objects."""
-    names = [name.removeprefix("aten::") for name in torch._C._dispatch_get_all_op_names() if name.startswith("aten::")]
+    names = [name.removeprefix("aten::") for name in dispatch_get_all_op_names() if name.startswith("aten::")]
     return [f"aten.{name if '.' in name else f'{name}.default'}" for name in names if name.partition(".")[0] in packets]
 
 

@@ -42,6 +42,7 @@ from ..tensors.eager_strides import elementwise_stride, is_dense, preserved_stri
 from ..tensors.tensor_types import TensorType
 from ..tensors.type_promotion import common_dtype, floating
 from ..tensors.views.view_maps import Map, view_type
+from ..torch_private import OpOverload, jit_get_schemas_for_operator
 
 Promotion = Literal["common", "floating", "bool", "first"]
 """Type promotion of an element-wise operator. common: operands are promoted, and the result has the promoted dtype.
@@ -106,7 +107,7 @@ def record(name: str) -> Op:
     return found
 
 
-def lookup(target: torch._ops.OpOverload) -> Op:
+def lookup(target: OpOverload) -> Op:
     """The record of an overload; an empty record if the operator has no rules."""
     name = str(target)
     found = RECORDS.get(name)
@@ -149,7 +150,7 @@ class Arguments(SimpleNamespace):
 def defaults_of(name: str) -> dict[str, Any]:
     """The parameters of an operator, in order. Those without a default have None."""
     packet, _, overload = name.removeprefix("aten.").partition(".")
-    schemas = torch._C._jit_get_schemas_for_operator(f"aten::{packet}")
+    schemas = jit_get_schemas_for_operator(f"aten::{packet}")
     schema = next(schema for schema in schemas if (schema.overload_name or "default") == overload)
     return {argument.name: argument.default_value for argument in schema.arguments}
 

@@ -28,6 +28,7 @@ from typing import Any
 import torch
 import torch.fx
 
+from ..torch_private import OpOverload
 from .text_layout import count, cut, duration, shifted, shorten
 
 LISTING_HEAD, LISTING_TAIL = 20, 5
@@ -203,7 +204,7 @@ def operation_name(node: torch.fx.Node) -> str:
 
 def function_name(target: Any) -> str:
     """The public name of a function: ``torch.sin``, ``torch.nn.functional.linear``."""
-    if isinstance(target, torch._ops.OpOverload):
+    if isinstance(target, OpOverload):
         return str(target)
     name, module = getattr(target, "__name__", None), getattr(target, "__module__", None)
     if name is None:

@@ -14,14 +14,10 @@ import threading
 from collections.abc import Callable, Iterable
 from typing import Any
 
-import torch
-
 from ..events import Event, subscribe
+from ..torch_private import RecordFunctionFast as Range
 from .profile_segments import Part, Profile
 from .text_layout import line_text
-
-Range = getattr(torch._C._profiler, "_RecordFunctionFast", torch.profiler.record_function)
-"""A context manager that the dispatcher does not see."""
 
 WORDS = {"graph": "segment", "library": "call"}
 

@@ -10,8 +10,10 @@ from typing import Any
 
 import torch
 
+from ..torch_private import DisableTorchFunctionSubclass
+
 
 def gpus_of(inputs: Sequence[Any]) -> set[torch.device]:
     """The GPUs that the tensors are on. A tensor subclass's `__torch_function__` is not called."""
-    with torch._C.DisableTorchFunctionSubclass():
+    with DisableTorchFunctionSubclass():
         return {x.device for x in inputs if isinstance(x, torch.Tensor) and x.is_cuda}

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import Any
 
-import torch
+from ..torch_private import OpOverload, OpOverloadPacket
 
 NAMESPACES = frozenset(
     ("c10d", "c10d_functional", "_c10d_functional", "_c10d_functional_autograd", "_dtensor", "symm_mem")
@@ -27,8 +27,8 @@ def is_wait(target: Any) -> bool:
     return isinstance(target, OPERATORS) and _name_of(target).endswith("c10d_functional::wait_tensor")
 
 
-OPERATORS = (torch._ops.OpOverload, torch._ops.OpOverloadPacket)
+OPERATORS = (OpOverload, OpOverloadPacket)
 
 
 def _name_of(operator: Any) -> str:
-    return operator.name() if isinstance(operator, torch._ops.OpOverload) else operator._qualified_op_name
+    return operator.name() if isinstance(operator, OpOverload) else operator._qualified_op_name

@@ -14,6 +14,8 @@ from typing import NamedTuple
 
 import torch
 
+from ..torch_private import is_fwd_grad_enabled, set_fwd_grad_enabled
+
 DEVICES = ("cpu", "cuda")
 """The devices that have an autocast switch."""
 
@@ -39,7 +41,7 @@ class TorchState(NamedTuple):
             tuple((torch.is_autocast_enabled(device), torch.get_autocast_dtype(device)) for device in DEVICES),
             torch.is_autocast_cache_enabled(),
             autocast_nesting(),
-            torch._C._is_fwd_grad_enabled(),
+            is_fwd_grad_enabled(),
             torch.get_default_dtype(),
             torch.is_inference_mode_enabled(),
         )
@@ -53,7 +55,7 @@ class TorchState(NamedTuple):
                 torch.autocast_increment_nesting()
         torch.set_grad_enabled(self.grad)
         if self.forward_grad is not None:
-            torch._C._set_fwd_grad_enabled(self.forward_grad)
+            set_fwd_grad_enabled(self.forward_grad)
         if self.default_dtype is not None:
             torch.set_default_dtype(self.default_dtype)
         for device, (is_on, dtype) in zip(DEVICES, self.autocast, strict=True):

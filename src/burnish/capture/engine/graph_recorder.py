@@ -20,10 +20,10 @@ from typing import Any
 
 import torch
 from torch.overrides import TorchFunctionMode
-from torch.utils._pytree import tree_leaves
 
 from ...captured_graph.warnings_already_given import CALL
 from ...tensors.collective_operators import is_wait
+from ...torch_private import tree_leaves
 from .. import breaks
 from ..guards.immutable_builtin_subclasses import base_of_value, value_of
 from ..guards.predict_growing_sizes import grown_dim

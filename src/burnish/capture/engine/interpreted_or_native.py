@@ -25,6 +25,7 @@ from typing import Any
 import torch
 
 from ...errors import OURS
+from ...torch_private import legacy_get_string
 from ..interpreter.reads_past_overrides import table_of_class
 
 # Torch's Python files whose functions are leaves: they compute with tensors and hold no user state.
@@ -74,7 +75,7 @@ NO_LEAVES = frozenset(
             getattr(torch.nn.functional, name, None)
             for name in "gaussian_nll_loss upsample upsample_nearest upsample_bilinear _canonical_mask".split()
         ),
-        torch.nn._reduction.legacy_get_string,
+        legacy_get_string,
         torch.jit.enable_onednn_fusion,  # these ask for a setting, or change it
         torch.jit.onednn_fusion_enabled,
         *(

@@ -6,7 +6,6 @@ import functools
 import sys
 from typing import TYPE_CHECKING
 
-import torch
 from torch.autograd import forward_ad
 
 from ... import events, settings
@@ -15,6 +14,12 @@ from ...errors import warn
 from ...frontend import torch_config, torch_errors
 from ...frontend.stance import LATER
 from ...runtime.segments import Continuation
+from ...torch_private import (
+    get_function_stack_at,
+    get_tracing_state,
+    len_torch_dispatch_stack,
+    len_torch_function_stack,
+)
 from ..guards.arguments_of_eager_calls import Arguments, has_tensor
 from ..guards.guards import first_failure
 from ..guards.tensor_metadata import default_device
@@ -30,9 +35,9 @@ USUAL_LIMIT = settings.Settings().segment_limit
 def why_not_trace(program: Program, continuation: Continuation, slots: list) -> str | None:
     if user_modes():
         return "a torch function mode of the user is active, and it must see every call"
-    if torch._C._len_torch_dispatch_stack():
+    if len_torch_dispatch_stack():
         return "a torch dispatch mode is active, and it must see every operator"
-    if torch._C._get_tracing_state() is not None:
+    if get_tracing_state() is not None:
         return "torch.jit.trace is recording, and it must see every operator"
     if forward_ad._current_level >= 0:
         return "forward mode is on, whose tangents compiled code would lose"
@@ -160,11 +165,11 @@ def explain_miss(program: Program, continuation: Continuation, slots: list) -> N
 
 def user_modes() -> int:
     """The number of active torch function modes without that of the default device."""
-    count = torch._C._len_torch_function_stack()
+    count = len_torch_function_stack()
     if count and default_device() is not None:
-        from torch.utils._device import DeviceContext
+        from ...torch_private import DeviceContext
 
-        count -= sum(isinstance(torch._C._get_function_stack_at(i), DeviceContext) for i in range(count))
+        count -= sum(isinstance(get_function_stack_at(i), DeviceContext) for i in range(count))
     return count
 
 

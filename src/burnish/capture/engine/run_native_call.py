@@ -7,11 +7,10 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import torch
-from torch._C import _len_torch_function_stack as _count_modes
-from torch.overrides import _pop_mode, _push_mode
-from torch.utils._pytree import tree_leaves, tree_map
 
 from ...errors import InternalError
+from ...torch_private import check_sparse_tensor_invariants, pop_mode, push_mode, tree_leaves, tree_map
+from ...torch_private import len_torch_function_stack as _count_modes
 from .. import breaks
 from ..guards.debug_check_untraced_calls import UntracedCallDetector
 from ..guards.tensor_metadata import TENSOR_TYPES, WithoutRules
@@ -126,7 +125,7 @@ def fail_call(
         if tracer.symbolic_sizes is not None:
             tracer.symbolic_sizes.symbols.settle_all("a call raised an error")
         if name.startswith(SPARSE) and is_of_torch(function):
-            torch_switches.call(tracer, torch._C._check_sparse_tensor_invariants, (), {})  # without it, no error
+            torch_switches.call(tracer, check_sparse_tensor_invariants, (), {})  # without it, no error
         if recorder.seen != seen or recorder.pending_break is not None:
             recorder.undo_to(mark)
             if (
@@ -177,11 +176,11 @@ def under_recorder(tracer: Tracer, name: Any, function: Callable, args: tuple, k
     recorder.shown = shown
     modes = _count_modes()
     try:
-        _push_mode(recorder)  # in here: an interrupt may come right behind it
+        push_mode(recorder)  # in here: an interrupt may come right behind it
         value = with_keywords(function, args, kwargs) if not tracer.checks else tracer.watched(function, args, kwargs)
     finally:
         if _count_modes() > modes:
-            _pop_mode()
+            pop_mode()
         recorder.shown = None
     if shown is not None and recorder.pending_break is None:
         learn(tracer, name, function, args, kwargs, shown)

@@ -10,8 +10,6 @@ import time
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
-import torch
-
 from ... import events, settings
 from ...concurrency import own_builtins, pause_garbage_collection
 from ...errors import BackendError, BurnishError, InternalError, Unsupported
@@ -20,6 +18,7 @@ from ...frontend.marks import size_marks
 from ...runtime.contest import compile_activity_counter
 from ...runtime.segments import Continuation
 from ...tensors.torch_state import autocast_nesting
+from ...torch_private import len_torch_dispatch_stack, set_torch_function_state
 from .. import breaks
 from ..guards.arguments_of_eager_calls import Arguments, values_in
 from ..guards.changing_numbers import changed_numbers, value_at
@@ -65,7 +64,7 @@ def trace_from(
     trace could not begin, and the continuation was given up. ``has_traced``: the continuations traced in this call."""
     compile_activity_counter.count_step()
     tracer = Tracer(None, program.options)  # type: ignore[arg-type]
-    state, modes = (global_state(), autocast_nesting()), torch._C._len_torch_dispatch_stack()
+    state, modes = (global_state(), autocast_nesting()), len_torch_dispatch_stack()
     flag = marks_of_dynamo.breaks_are_errors()
     machine: Machine | None = None
     try:
@@ -90,7 +89,7 @@ def trace_from(
                 continuation.let_go()  # blocks of the program may call it
                 keyboard_interrupts.leave_blocks(program, plain_machine(tracer), error)
             marks_of_dynamo.restore_flag(flag)
-            torch._C._set_torch_function_state(tracer.rules_at_start)
+            set_torch_function_state(tracer.rules_at_start)
             leave_dual_levels()
             restore_state(*state)  # the user's `with torch.no_grad()` around the break has not been left
             tracer.release()

@@ -21,6 +21,7 @@ import torch
 
 from ... import events, settings
 from ...frontend.size_requests import SizeRequests
+from ...torch_private import get_torch_function_state
 from .. import breaks
 from ..interpreter import frames as fr
 from ..interpreter.argument_binding import frame_for
@@ -123,7 +124,7 @@ class Tracer(Machine):
         self.unbacked_sizes = UnbackedSizes(self)
         self.modes: list[Any] = []  # torch function modes that the program has entered: see function_modes
         self.ends_in_level = False  # see forward_dual_levels
-        self.rules_at_start = torch._C._get_torch_function_state()
+        self.rules_at_start = get_torch_function_state()
         self.symbolic_sizes: Any = None  # SymbolicSizes, if a size may differ in the next call
         self.random_objects: dict[int, Any] = {}  # generators made in this trace: see random_objects
         self.settings_at_start: dict[str, Any] | None = None  # torch's, if the program has changed one

@@ -271,7 +271,9 @@ class WatchPlan:
         asked = switches()
         if asked is None:
             return False
-        import torch.utils._device as keeper  # often the only importer, and its globals may be set later
+        from ...torch_private import (
+            default_device_module as keeper,  # often the only importer, and its globals may be set later
+        )
 
         for one in asked:
             self.watch.call(*one)

@@ -22,11 +22,23 @@ import torch
 from torch.autograd import forward_ad
 from torch.nn.parameter import UninitializedTensorMixin
 
-from ...runtime.program.program import FOR_COMPILERS
 from ...tensors.eager_strides import packed_stride
 from ...tensors.float32_precision import precision_on_gpus
 from ...tensors.tensor_types import is_leaf
 from ...tensors.torch_state import TorchState
+from ...torch_private import (
+    DisableTorchFunctionSubclass,
+    compiler_guards,
+    disabled_torch_dispatch_impl,
+    get_tracing_state,
+    is_torch_function_enabled,
+    is_view,
+    len_torch_dispatch_stack,
+    len_torch_function_stack,
+    mkldnn_layout,
+    pop_torch_dispatch_stack,
+    push_on_torch_dispatch_stack,
+)
 
 TENSOR_TYPES = frozenset((torch.Tensor, torch.nn.Parameter))
 
@@ -50,8 +62,8 @@ FACT_NAMES = (
     "being a view",
 )
 REQUIRES_GRAD, IS_LEAF, IS_VIEW = (FACT_NAMES.index(name) for name in ("requires_grad", "is_leaf", "being a view"))
-WithoutRules = torch._C.DisableTorchFunctionSubclass  # queries of our own must not run user code
-NO_DISPATCH = torch._C._disabled_torch_dispatch_impl
+WithoutRules = DisableTorchFunctionSubclass  # queries of our own must not run user code
+NO_DISPATCH = disabled_torch_dispatch_impl
 TRIES = 8  # how often the compiled comparison is rebuilt before facts are always compared one by one
 
 
@@ -93,7 +105,7 @@ def facts_of_layout(t: torch.Tensor) -> list:
         if t.qscheme() in (torch.per_tensor_affine, torch.per_tensor_symmetric):
             return [t.stride(), t.qscheme(), t.q_scale(), t.q_zero_point()]
         return [t.stride(), t.qscheme(), t.q_per_channel_axis()]  # its scales are read as data
-    if t.layout is torch._mkldnn or t.layout is torch.jagged:  # type: ignore[attr-defined]
+    if t.layout is mkldnn_layout or t.layout is torch.jagged:  # type: ignore[attr-defined]
         return [t.layout]
     return [t.layout, t.sparse_dim(), t.dense_dim(), t.layout is torch.sparse_coo and t.is_coalesced()]
 
@@ -161,7 +173,7 @@ class SameTensors:
     def __init__(self, expected: Sequence[tuple]):
         self.expected = list(expected)
         self.compare: Callable[..., bool] = never
-        self.tries = TRIES if FOR_COMPILERS is not None and all(map(is_comparable, expected)) else 0
+        self.tries = TRIES if compiler_guards is not None and all(map(is_comparable, expected)) else 0
 
     def first(self, names: Sequence[str], tensor: str) -> list[str]:
         """Conditions, as Python source, under which ``compare`` may see tensors of these names. A nested tensor is no
@@ -184,12 +196,12 @@ class SameTensors:
             return False
         if self.tries:
             self.tries -= 1
-            made = FOR_COMPILERS.TensorGuards(*tensors, dynamic_dims_sizes=None, dynamic_dims_strides=None)
+            made = compiler_guards.TensorGuards(*tensors, dynamic_dims_sizes=None, dynamic_dims_strides=None)
             self.compare = made.check
         return True
 
 
-_is_view = torch.Tensor._is_view
+_is_view = is_view
 
 
 class SameManyTensors(SameTensors):
@@ -226,13 +238,13 @@ def has_plain_facts(value: Any, facts: tuple) -> bool:
     if type(value).__torch_dispatch__ is NO_DISPATCH:
         return True
     listener = DispatchListener()
-    modes = torch._C._len_torch_dispatch_stack()
+    modes = len_torch_dispatch_stack()
     try:
-        torch._C._push_on_torch_dispatch_stack(listener)
+        push_on_torch_dispatch_stack(listener)
         tensor_facts(value)
     finally:
-        if torch._C._len_torch_dispatch_stack() > modes:
-            torch._C._pop_torch_dispatch_stack(None)
+        if len_torch_dispatch_stack() > modes:
+            pop_torch_dispatch_stack(None)
     return not listener.has_heard
 
 
@@ -258,18 +270,18 @@ def global_state() -> tuple:
         torch.is_grad_enabled(),
         torch.is_inference_mode_enabled(),
         torch.get_default_dtype(),
-        torch._C._len_torch_function_stack(),
+        len_torch_function_stack(),
         torch.are_deterministic_algorithms_enabled(),
         torch.is_autocast_enabled("cpu"),
         torch.get_autocast_dtype("cpu"),
         torch.is_autocast_enabled("cuda"),
         torch.get_autocast_dtype("cuda"),
         torch.is_autocast_cache_enabled(),
-        torch._C._is_torch_function_enabled(),
+        is_torch_function_enabled(),
         default_device(),
         precision_on_gpus(),
-        torch._C._len_torch_dispatch_stack(),
-        torch._C._get_tracing_state() is not None,
+        len_torch_dispatch_stack(),
+        get_tracing_state() is not None,
     )
 
 
@@ -313,7 +325,7 @@ class SameState:
         values = dict(zip(STATE_NAMES, expected, strict=True))
         self.others = tuple(values[name] for name in NOT_COMPARED)
         self.compare: Callable[[], bool] = never
-        self.tries = TRIES if FOR_COMPILERS is not None else 0
+        self.tries = TRIES if compiler_guards is not None else 0
 
     def __call__(self) -> bool:
         if self.compare() and self.others == (
@@ -334,7 +346,7 @@ class SameState:
             return False
         if self.tries:
             self.tries -= 1
-            self.compare = FOR_COMPILERS.GlobalStateGuard().check
+            self.compare = compiler_guards.GlobalStateGuard().check
         return True
 
 
@@ -349,6 +361,6 @@ NOT_COMPARED = (
     "float32 precision on GPUs",
     "TorchScript tracing",
 )
-_is_inference, _count_modes = torch.is_inference_mode_enabled, torch._C._len_torch_function_stack
-_count_dispatch_modes = torch._C._len_torch_dispatch_stack
-_autocast_dtype, _tracing_state = torch.get_autocast_dtype, torch._C._get_tracing_state
+_is_inference, _count_modes = torch.is_inference_mode_enabled, len_torch_function_stack
+_count_dispatch_modes = len_torch_dispatch_stack
+_autocast_dtype, _tracing_state = torch.get_autocast_dtype, get_tracing_state

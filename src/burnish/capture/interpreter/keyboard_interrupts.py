@@ -21,8 +21,13 @@ import threading
 from types import TracebackType
 from typing import Any
 
-import torch
-
+from ...torch_private import (
+    get_function_stack_at,
+    len_torch_dispatch_stack,
+    len_torch_function_stack,
+    pop_torch_dispatch_stack,
+    pop_torch_function_stack,
+)
 from ..engine.break_signals import BreakAfterOperation
 from ..engine.tracer import Tracer
 from . import unwinding
@@ -145,23 +150,21 @@ def run(machine: Machine) -> Any:
 
 def count_modes() -> tuple[int, int]:
     """The torch function modes and dispatch modes that are on."""
-    return torch._C._len_torch_function_stack(), torch._C._len_torch_dispatch_stack()
+    return len_torch_function_stack(), len_torch_dispatch_stack()
 
 
 def drop_our_modes(tracer: Tracer, dispatch_modes: int) -> None:
     """After an interrupted trace: remove the recorder, and dispatch modes above this number. The program has entered
     none there, because a trace ends where it enters one."""
-    while torch._C._len_torch_dispatch_stack() > dispatch_modes:
-        torch._C._pop_torch_dispatch_stack(None)
-    while (count := torch._C._len_torch_function_stack()) and torch._C._get_function_stack_at(
-        count - 1
-    ) is tracer.recorder:
-        torch._C._pop_torch_function_stack()
+    while len_torch_dispatch_stack() > dispatch_modes:
+        pop_torch_dispatch_stack(None)
+    while (count := len_torch_function_stack()) and get_function_stack_at(count - 1) is tracer.recorder:
+        pop_torch_function_stack()
 
 
 def drop_modes(counts: tuple[int, int]) -> None:
     """Remove the modes above these counts. An interrupt may come between entering one and its ``try``."""
-    while torch._C._len_torch_function_stack() > counts[0]:
-        torch._C._pop_torch_function_stack()
-    while torch._C._len_torch_dispatch_stack() > counts[1]:
-        torch._C._pop_torch_dispatch_stack(None)
+    while len_torch_function_stack() > counts[0]:
+        pop_torch_function_stack()
+    while len_torch_dispatch_stack() > counts[1]:
+        pop_torch_dispatch_stack(None)

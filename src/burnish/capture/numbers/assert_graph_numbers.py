@@ -17,6 +17,8 @@ from typing import Any
 
 import torch
 
+from ...torch_private import check as torch_check
+from ...torch_private import check_is_size as torch_check_is_size
 from ..interpreter.frames import MISSING
 from ..pytorch import tensor_assertions
 from . import live_scalars
@@ -32,7 +34,7 @@ def outcome(m: Any, operation: Callable, operands: tuple) -> bool | None:
     if not kinds <= {int, float} or m.frame is None or not tensor_assertions.is_checked_by_graph(m):
         return None
     truth = bool(operation(*values))
-    is_argument_of_check = any(value is torch._check for value in m.frame.stack[-NEAR:])
+    is_argument_of_check = any(value is torch_check for value in m.frame.stack[-NEAR:])
     if not is_argument_of_check and tensor_assertions.wanted(m) is not truth:
         return None
     constants = [o for o in operands if not isinstance(o, live_scalars.Live)]
@@ -76,4 +78,4 @@ def check_is_size(m: Any, args: tuple, kwargs: dict) -> Any:
     return None
 
 
-HANDLERS = {torch._check: check, torch._check_is_size: check_is_size}
+HANDLERS = {torch_check: check, torch_check_is_size: check_is_size}

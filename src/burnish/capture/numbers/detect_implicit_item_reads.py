@@ -16,8 +16,8 @@ from collections.abc import Iterable
 from typing import Any
 
 import torch
-from torch.utils._python_dispatch import TorchDispatchMode
 
+from ...torch_private import TorchDispatchMode
 from ..guards.tensor_metadata import TENSOR_TYPES
 
 SIZED_BY_FLOATS = frozenset((torch.arange, torch.range))

@@ -25,6 +25,7 @@ from typing import Any
 import torch
 
 from ...tensors.in_place_names import is_in_place_name
+from ...torch_private import foreach_add_
 from .. import breaks
 from ..engine.interpreted_or_native import is_trusted_namespace
 from ..guards.tensor_metadata import TENSOR_TYPES
@@ -352,7 +353,7 @@ def of_counter(m: Any, tensor: Any, end: int) -> Any:
         if any(tensor is a or issubclass(type(a), (list, tuple)) and any(tensor is part for part in a) for a in others):
             raise NotBeforehand
         is_one_of = isinstance(first, (list, tuple)) and any(tensor is part for part in first)
-        if call.target == "add_" and first is tensor or call.target is torch._foreach_add_ and is_one_of:
+        if call.target == "add_" and first is tensor or call.target is foreach_add_ and is_one_of:
             added.append((constant_of(m, call.args[1]), call.kwargs.get("alpha", 1)))
         elif call.target != "item" and (first is tensor or is_one_of):
             raise NotBeforehand

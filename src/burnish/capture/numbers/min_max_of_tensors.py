@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 
 import torch
 
+from ...torch_private import has_storage
 from ..interpreter.frames import MISSING
 from ..pytorch import writes_of_calls
 
@@ -81,4 +82,4 @@ def why_not_hidden(m: Any, built: list[Any]) -> str | None:
 
 
 def storage_of(x: torch.Tensor) -> Any:
-    return x.untyped_storage()._cdata if torch._C._has_storage(x) else id(x)
+    return x.untyped_storage()._cdata if has_storage(x) else id(x)

@@ -35,6 +35,16 @@ import torch
 from torch.autograd.profiler import record_function
 
 from ...frontend import marks
+from ...torch_private import (
+    all_true_or_runtime_assert,
+    check_tensor_all,
+    get_tracing_state,
+    graph_capture_health_check,
+    group_tensors_by_device_and_dtype,
+    log_api_usage_once,
+    set_stack_frame_name,
+    utils_is_compiling,
+)
 from .. import breaks
 from ..engine.interpreted_or_native import find_on_type, is_trusted, is_user_type
 from ..guards import immutable_builtin_subclasses
@@ -92,8 +102,8 @@ PURE = frozenset(
         *(bytes.maketrans, sys.intern, sys.getsizeof, struct.calcsize, struct.pack, struct.unpack),
         *(f for f in vars(math).values() if callable(f)),
         *(f for f in vars(operator).values() if isinstance(f, types.BuiltinFunctionType)),
-        torch._C._get_tracing_state,
-        torch._C._log_api_usage_once,
+        get_tracing_state,
+        log_api_usage_once,
     )
 ) - {operator.setitem, operator.delitem, operator.iadd, operator.iconcat}
 LIVE_OF_MATH = """
@@ -261,7 +271,7 @@ BUILTINS: dict[Any, Callable] = {
     **{function: functools.partial(_pickle, function) for function in (pickle.dumps, pickle.loads)},
     gc.collect: functools.partial(_refused, "gc.collect(), whose effect weak references and __del__ show"),
     gc.is_tracked: _is_tracked,
-    torch._C._group_tensors_by_device_and_dtype: optimizers.group_tensors,
+    group_tensors_by_device_and_dtype: optimizers.group_tensors,
     builtins.__build_class__: class_creation.class_statement,
     operator.setitem: lambda m, args, kwargs: attribute_writes.without_result(m, m.store_subscript(*args)),
     operator.delitem: lambda m, args, kwargs: attribute_writes.without_result(m, m.delete_subscript(*args)),
@@ -342,14 +352,16 @@ PYTHON_FUNCTIONS: dict[Any, Callable] = {
     record_function.__enter__: _enter_record,
     record_function.__exit__: lambda m, args, kwargs: None,
     **dict.fromkeys(
-        (torch.compiler.is_compiling, torch.compiler.is_dynamo_compiling, torch._utils.is_compiling), _is_compiling
+        (torch.compiler.is_compiling, torch.compiler.is_dynamo_compiling, utils_is_compiling), _is_compiling
     ),
     marks.is_compiling: _is_compiling,
-    optimizers.HEALTH_CHECK: constant_queries.ask_plainly(optimizers.HEALTH_CHECK),
+    graph_capture_health_check: constant_queries.ask_plainly(graph_capture_health_check),
     importlib.import_module: _import_module,
     importlib.util.find_spec: import_statements.find_spec,
     re.finditer: functools.partial(_by_polyfill, iterator_polyfills.find_matches),
-    torch._check_tensor_all: tensor_assertions.tensor_all,
+    check_tensor_all: tensor_assertions.tensor_all,
+    set_stack_frame_name: lambda m, args, kwargs: None,
+    all_true_or_runtime_assert: tensor_assertions.all_true,
     **{f: tensor_hooks_and_data.before_hooks(handler) for f, handler in backward_and_grad.HANDLERS.items()},
 }
 for _module in (
@@ -360,12 +372,6 @@ for _module in (
 ):
     PYTHON_FUNCTIONS.update(_module.HANDLERS)
 PYTHON_FUNCTIONS.update(print_and_format.PYTHON_FUNCTIONS)
-_all_true = getattr(torch.distributions.distribution, "_all_true_or_runtime_assert", None)
-if _all_true is not None:
-    PYTHON_FUNCTIONS[_all_true] = tensor_assertions.all_true
-_set_name = getattr(torch.utils._contextlib, "_set_stack_frame_name", None)
-if _set_name is not None:  # torch renames the code of functions decorated with `torch.no_grad()`, for profilers
-    PYTHON_FUNCTIONS[_set_name] = lambda m, args, kwargs: None
 _apply = vars(torch.autograd.Function).get("apply")
 if isinstance(_apply, classmethod):  # Python in torch 2.11, C later
     PYTHON_FUNCTIONS[_apply.__func__] = apply_function

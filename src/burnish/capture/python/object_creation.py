@@ -13,6 +13,7 @@ from typing import Any
 
 import torch
 
+from ...torch_private import InferenceMode
 from .. import breaks
 from ..engine.interpreted_or_native import find_on_type, is_trusted_type, is_user_type
 from ..engine.object_lifetimes import UNREFERENCED, rule_of
@@ -441,7 +442,7 @@ CONSTRUCTORS: dict[type, Any] = {
     **dict.fromkeys((weakref.ref, weakref.finalize), _weak_reference),
     random.Random: random_objects.construct,
     torch.utils.hooks.BackwardHook: module_backward_hooks.make,
-    torch._C._InferenceMode: _inference_mode_guard,
+    InferenceMode: _inference_mode_guard,
     **dict.fromkeys(in_memory_streams.KINDS, in_memory_streams.make),
     **dict.fromkeys(locks.KINDS, _plain_container),
 }

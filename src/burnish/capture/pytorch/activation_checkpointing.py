@@ -32,6 +32,12 @@ from ... import settings
 from ...captured_graph.checkpoint_hooks import Recomputation
 from ...runtime.argument_trees import mapped, tensors_in
 from ...runtime.eager import eager_activation_checkpointing
+from ...torch_private import (
+    checkpoint_impl,
+    pop_saved_tensors_default_hooks,
+    push_saved_tensors_default_hooks,
+    unsafe_set_version_counter,
+)
 from .. import breaks
 from ..engine.break_signals import Stop
 from ..engine.torch_call_records import Handle
@@ -153,7 +159,7 @@ class CapturedRegion(Region):
             from .higher_order import selective_checkpoints
 
             self.policy = selective_checkpoints.Policy(m.recorder, policy)
-        torch._C._autograd._push_saved_tensors_default_hooks(self.recomputation.pack, self.recomputation.unpack)
+        push_saved_tensors_default_hooks(self.recomputation.pack, self.recomputation.unpack)
         if self.policy is not None:
             self.policy.__enter__()
 
@@ -252,8 +258,7 @@ class CapturedRegion(Region):
             return False
         if self.policy is not None and getattr(self.policy.policy, "__module__", None) != torch_checkpoint.__name__:
             return False
-        from torch._higher_order_ops.wrap import tag_activation_checkpoint  # few programs have such a backend
-
+        from ...torch_private import tag_activation_checkpoint  # few programs have such a backend
         from .higher_order import outline_recorded_calls
 
         start, given = self.start.calls, {"use_reentrant": self.is_reentrant}
@@ -313,7 +318,7 @@ class CapturedRegion(Region):
 
     def leave(self) -> None:
         self.leave_policy()
-        torch._C._autograd._pop_saved_tensors_default_hooks()
+        pop_saved_tensors_default_hooks()
         super().leave()
 
     def left_by_error(self, error: BaseException) -> NoReturn:
@@ -331,7 +336,7 @@ class CapturedRegion(Region):
         with torch.no_grad():
             for target, held, version in self.before:
                 target.copy_(held)
-                torch._C._autograd._unsafe_set_version_counter((target,), (version,))
+                unsafe_set_version_counter((target,), (version,))
 
     def after_break(self, signal: Any) -> Any:
         """The trace ended inside the region: the segment must end before the call. The original break is the reason."""
@@ -372,6 +377,7 @@ class Effects(list):
         super().append(effect)
 
 
-HANDLERS: dict[Callable, Callable] = {torch_checkpoint.checkpoint: checkpoint}
-if hasattr(torch_checkpoint, "_checkpoint_impl"):  # in older torch `checkpoint` is not a decorator
-    HANDLERS[torch_checkpoint._checkpoint_impl] = checkpoint_decorated
+HANDLERS: dict[Callable, Callable] = {
+    torch_checkpoint.checkpoint: checkpoint,
+    checkpoint_impl: checkpoint_decorated,  # in older torch `checkpoint` is not a decorator
+}

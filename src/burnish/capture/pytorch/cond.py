@@ -22,9 +22,9 @@ from collections.abc import Callable
 from typing import Any, NoReturn
 
 import torch
-from torch.utils import _pytree as pytree
 
 from ...runtime.eager.cond import Branches
+from ...torch_private import is_batchedtensor, pytree
 from .. import breaks
 from ..engine.build_fx_graph import GRAPH_NAME
 from ..engine.interpreted_or_native import is_trusted
@@ -64,7 +64,7 @@ def cond(m: Any, args: tuple, kwargs: dict, is_bare: bool = False) -> Any:
     leaves = pytree.tree_leaves(operands) if is_plain_tree(operands) else [None]
     if not all(type(leaf) in TENSOR_TYPES and m.knows(leaf) and leaf.layout is torch.strided for leaf in leaves):
         return MISSING
-    if getattr(m.region, "lowers", False) and torch._C._functorch.is_batchedtensor(predicate):
+    if getattr(m.region, "lowers", False) and is_batchedtensor(predicate):
         return m.call(select, (predicate, given["true_fn"], given["false_fn"], tuple(operands)), {})
     if m.region is not None and not isinstance(m.region, Branch):
         m.region.refuse("torch.cond")

@@ -11,6 +11,7 @@ from typing import Any
 
 import torch
 
+from ...torch_private import C
 from .. import breaks
 from ..interpreter.frames import MISSING
 from ..numbers.live_scalars import Expression
@@ -69,7 +70,7 @@ HANDLERS: dict[Any, Callable] = dict(_handlers())
 BUILTINS: dict[Any, Callable] = {
     function: _exchange
     for name in ("_cuda_exchangeDevice", "_cuda_maybeExchangeDevice")
-    if (function := getattr(torch._C, name, None)) is not None
+    if (function := getattr(C, name, None)) is not None
 }
 
 __all__ = ["BUILTINS", "HANDLERS"]

@@ -21,15 +21,16 @@ from types import FunctionType
 from typing import Any
 
 import torch
-from torch._C import _len_torch_function_stack as _count_modes
-from torch.overrides import (
-    TorchFunctionMode,
-    _get_current_function_mode,
-    _get_current_function_mode_stack,
-    _pop_mode,
-    _push_mode,
-)
+from torch.overrides import TorchFunctionMode
 
+from ...torch_private import (
+    get_current_function_mode,
+    get_current_function_mode_stack,
+    get_torch_function_state,
+    pop_mode,
+    push_mode,
+)
+from ...torch_private import len_torch_function_stack as _count_modes
 from .. import breaks
 from ..interpreter.frames import MISSING
 
@@ -68,7 +69,7 @@ def leave(m: Any, args: tuple, kwargs: dict) -> None:
 
 def enter_device(m: Any, device: torch.device) -> torch.device:
     """``with torch.device("meta"):`` puts a mode on top of the others."""
-    from torch.utils._device import DeviceContext
+    from ...torch_private import DeviceContext
 
     push(m, (m.made(DeviceContext(device)),), {})
     return device
@@ -141,13 +142,13 @@ def asked_for(question: FunctionType) -> Any:
 
 
 HANDLERS = {
-    _get_current_function_mode: asked_for(_get_current_function_mode),
-    _get_current_function_mode_stack: asked_for(_get_current_function_mode_stack),
+    get_current_function_mode: asked_for(get_current_function_mode),
+    get_current_function_mode_stack: asked_for(get_current_function_mode_stack),
     torch.get_default_device: default_device,
     TorchFunctionMode.__enter__: enter,
     TorchFunctionMode.__exit__: leave,
-    _push_mode: push,
-    _pop_mode: pop,
+    push_mode: push,
+    pop_mode: pop,
 }
 
 
@@ -166,16 +167,16 @@ def entered_in_torch(m: Any) -> Iterator[None]:
         yield
     finally:
         while _count_modes() > count:
-            _pop_mode()
+            pop_mode()
         m.modes[:] = entered
 
 
 def enter_in_torch(m: Any) -> None:
     """Plain Python goes on: the modes move to torch's stack."""
     while m.modes:
-        _push_mode(m.modes.pop(0))
+        push_mode(m.modes.pop(0))
 
 
 def is_inside_block(m: Any) -> bool:
     """Whether the trace ends inside a block that changes what torch's calls do, or which function receives them."""
-    return bool(m.modes) or m.ends_in_level or torch._C._get_torch_function_state() != m.rules_at_start
+    return bool(m.modes) or m.ends_in_level or get_torch_function_state() != m.rules_at_start

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from typing import Any
 
-import torch
+from ...torch_private import OpOverload, OpOverloadPacket
 
 # Value arguments: the number changes the result's data, never its shape or type. Live scalars stay live there.
 VALUE_CALLS = frozenset(
@@ -65,7 +65,7 @@ VALUES_AS_CALLED = {
     "__setitem__": (2, "value"),
 }
 
-OPERATORS = (torch._ops.OpOverload, torch._ops.OpOverloadPacket)
+OPERATORS = (OpOverload, OpOverloadPacket)
 OF_TORCH = ("aten", "prims", "prim")
 
 

@@ -23,6 +23,7 @@ from typing import Any
 
 import torch
 
+from ...torch_private import VariableFunctions, is_torch_function_enabled, len_torch_function_stack, nn_functions
 from ..engine.torch_call_records import Call, Handle
 from ..guards.tensor_metadata import TENSOR_TYPES
 from ..interpreter.emulated_frames import call_at_line
@@ -32,11 +33,11 @@ from .torch_call_roles import IMMEDIATE, known, why_not_leaf
 
 # The form in which a mode receives a call, by the called function. None if it cannot be predicted.
 _learned: dict[Any, LearnedCallForm | None] = {}
-_count_modes, _is_enabled = torch._C._len_torch_function_stack, torch._C._is_torch_function_enabled
-OPERATORS, NN_FUNCTIONS = sys.modules["_operator"], torch._C._nn
+_count_modes, _is_enabled = len_torch_function_stack, is_torch_function_enabled
+OPERATORS, NN_FUNCTIONS = sys.modules["_operator"], nn_functions
 TORCH_FUNCTIONS = frozenset(
     f
-    for f in map(functools.partial(getattr, torch._C._VariableFunctions), dir(torch._C._VariableFunctions))
+    for f in map(functools.partial(getattr, VariableFunctions), dir(VariableFunctions))
     if type(f) is BuiltinFunctionType
 )
 PLAIN = IMMEDIATE | TENSOR_TYPES

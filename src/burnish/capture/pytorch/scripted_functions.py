@@ -20,6 +20,13 @@ from typing import Any
 
 import torch
 
+from ...torch_private import (
+    ScriptGraph,
+    TensorType,
+    TupleType,
+    create_function_from_graph,
+    jit_pass_constant_propagation,
+)
 from .. import breaks
 from ..numbers.constant_tensors import is_known
 from ..numbers.live_scalars import settled
@@ -61,18 +68,16 @@ def with_constants(m: Any, function: torch.jit.ScriptFunction, args: tuple) -> t
         return function, args
     if any(not why.endswith(READS_DATA) for why in map(why_not_traced, nodes_of(graph)) if why is not None):
         return function, args  # whatever else is computed from constants would only happen here
-    known = [
-        k for k, x in enumerate(inputs) if isinstance(x.type(), torch._C.TensorType) and can_be_constant(m, args[k])
-    ]
+    known = [k for k, x in enumerate(inputs) if isinstance(x.type(), TensorType) and can_be_constant(m, args[k])]
     if not known:
         return function, args
     graph.setInsertPoint(next(iter(graph.nodes())))
     for k in reversed(known):
         inputs[k].replaceAllUsesWith(graph.insertConstant(args[k].detach().clone()))
         graph.eraseInput(k)
-    torch._C._jit_pass_constant_propagation(graph)
+    jit_pass_constant_propagation(graph)
     others = tuple([arg for k, arg in enumerate(args) if k not in known])
-    return torch._C._create_function_from_graph(function.name, graph), others
+    return create_function_from_graph(function.name, graph), others
 
 
 def can_be_constant(m: Any, arg: Any) -> bool:
@@ -104,7 +109,7 @@ class ScriptedCall(OpaqueCall):
         return f"scripted {self.function.schema} {self.function.inlined_graph}"
 
 
-def why_not_in_graph(graph: torch._C.Graph) -> str | None:
+def why_not_in_graph(graph: ScriptGraph) -> str | None:
     """What TorchScript's graph has that a compiler cannot trace."""
     for result in graph.outputs():
         if not holds_only_tensors(result.type()):
@@ -113,9 +118,9 @@ def why_not_in_graph(graph: torch._C.Graph) -> str | None:
 
 
 def holds_only_tensors(kind: Any) -> bool:
-    if isinstance(kind, torch._C.TupleType):
+    if isinstance(kind, TupleType):
         return all(map(holds_only_tensors, kind.elements()))
-    return isinstance(kind, torch._C.TensorType)
+    return isinstance(kind, TensorType)
 
 
 def nodes_of(block: Any) -> Iterator[Any]:
@@ -128,7 +133,7 @@ def nodes_of(block: Any) -> Iterator[Any]:
 def why_not_traced(node: Any) -> str | None:
     namespace, _, name = node.kind().partition("::")
     results = [result.type() for result in node.outputs()]
-    has_tensors = any(isinstance(kind, torch._C.TensorType) for kind in results)
+    has_tensors = any(isinstance(kind, TensorType) for kind in results)
     if namespace == "prim":
         is_tensor = name == "Constant" and has_tensors
         return None if name in STRUCTURE and not is_tensor else "a tensor constant" if is_tensor else node.kind()
@@ -137,7 +142,7 @@ def why_not_traced(node: Any) -> str | None:
     overload = overload_of(node.schema())
     if overload is not None and (overload._schema.is_mutable or torch.Tag.nondeterministic_seeded in overload.tags):
         return f"{node.kind()}, which has an effect"
-    takes_tensors = any(isinstance(given.type(), torch._C.TensorType) for given in node.inputs())
+    takes_tensors = any(isinstance(given.type(), TensorType) for given in node.inputs())
     if takes_tensors and results and not has_tensors and name not in METADATA | LISTS_OF_TENSORS:
         return node.kind() + READS_DATA
     return None

@@ -20,6 +20,7 @@ from typing import Any
 
 import torch
 
+from ...torch_private import assert_async, is_all_true
 from ..guards.tensor_metadata import TENSOR_TYPES
 from ..interpreter.decoded_code import Code
 from ..interpreter.frames import MISSING
@@ -91,7 +92,7 @@ def is_checked_by_graph(m: Any) -> bool:
 
 def check(m: Any, condition: torch.Tensor) -> None:
     # Functionalization, which backends of others may use, drops a check without a message.
-    m.perform(torch._assert_async, condition, *(() if m.options.runs_python else ("assertion error",)))
+    m.perform(assert_async, condition, *(() if m.options.runs_python else ("assertion error",)))
     m.has_assertions = True
 
 
@@ -142,7 +143,7 @@ def loaded(frame: Any) -> tuple[Any, int]:
 
 def all_true(m: Any, args: tuple, kwargs: dict) -> Any:
     """``_all_true_or_runtime_assert``: argument checks of torch.distributions before torch 2.14."""
-    condition = m.perform(torch._is_all_true, *args[:1])
+    condition = m.perform(is_all_true, *args[:1])
     if can_check(m, condition) and m.plainly(bool, condition):
         check(m, condition)
         return True
@@ -153,7 +154,7 @@ def tensor_all(m: Any, args: tuple, kwargs: dict) -> Any:
     """``torch._check_tensor_all(condition, message)``, an assertion for libraries."""
     condition = args[0] if args else kwargs.get("cond")
     if type(condition) in TENSOR_TYPES and condition.dtype is torch.bool and m.knows(condition):
-        found = m.perform(torch._is_all_true, condition)
+        found = m.perform(is_all_true, condition)
         if can_check(m, found) and m.plainly(bool, found):
             check(m, found)
             return None

@@ -14,9 +14,9 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
-from torch.utils._pytree import tree_leaves, tree_map
 
 from ...tensors.tensor_types import is_leaf
+from ...torch_private import tree_leaves, tree_map
 from .. import breaks
 from ..guards.value_or_identity import PLAIN_VALUES
 from .number_arguments import OPERATORS as OF_LIBRARIES

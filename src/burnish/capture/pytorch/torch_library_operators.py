@@ -20,13 +20,18 @@ from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 import torch
-from torch._library.custom_ops import OPDEFS, CustomOpDef
-from torch._library.simple_registry import find_torch_dispatch_rule
-from torch._library.triton import triton_ops_to_kernels
-from torch.utils import _pytree as pytree
 
 from ...runtime.argument_trees import mapped, tensors_in
 from ...tensors.eager_strides import packed_order, packed_stride
+from ...torch_private import (
+    OPDEFS,
+    CustomOpDef,
+    OpOverloadPacket,
+    dispatch_dump,
+    find_torch_dispatch_rule,
+    pytree,
+    triton_ops_to_kernels,
+)
 from ..guards.tensor_metadata import TENSOR_TYPES
 from ..interpreter.frames import cell_value
 from ..numbers.live_scalars import Expression, Live, LiveStr
@@ -51,7 +56,7 @@ def runs_python(operator: Any) -> bool:
 
 
 def overloads_of(operator: Any) -> list[Any]:
-    is_packet = isinstance(operator, torch._ops.OpOverloadPacket)
+    is_packet = isinstance(operator, OpOverloadPacket)
     return [getattr(operator, name) for name in operator.overloads()] if is_packet else [operator]
 
 
@@ -72,7 +77,7 @@ def is_mutable(operator: Any) -> bool:
 def keys_from_python(name: str, overload: str = "") -> set[str]:
     """The dispatch keys with a kernel registered from Python. Not cached: libraries come and go."""
     spelled = name if overload in ("", "default") else f"{name}.{overload}"
-    return set(FROM_PYTHON.findall(torch._C._dispatch_dump(spelled)))
+    return set(FROM_PYTHON.findall(dispatch_dump(spelled)))
 
 
 REGISTERED = ("_abstract_fn", "_backward_fn", "_setup_context_fn")

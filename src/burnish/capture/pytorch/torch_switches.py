@@ -16,6 +16,17 @@ import torch
 from torch.autograd import forward_ad
 
 from ...runtime.eager import setting_change_nodes
+from ...torch_private import (
+    C,
+    InferenceMode,
+    is_fwd_grad_enabled,
+    pop_saved_tensors_default_hooks,
+    push_saved_tensors_default_hooks,
+    saved_tensors_hooks_disable,
+    saved_tensors_hooks_enable,
+    saved_tensors_hooks_get_disabled_error_message,
+    top_saved_tensors_default_hooks,
+)
 from .. import breaks
 from ..interpreter.frames import PUSHED
 from ..numbers.live_scalars import Expression, settled
@@ -82,7 +93,7 @@ NOT_LEAVES: dict[FunctionType, str] = {
 def call(m: Any, function: Any, args: tuple, kwargs: dict) -> Any:
     """A builtin of torch: an operation, a query or a switch."""
     name = function.__name__
-    if args and isinstance(args[0], torch._C._InferenceMode):
+    if args and isinstance(args[0], InferenceMode):
         return call_on_object(m, args[0], name, args[1:])
     if name in SETTINGS and not args and not kwargs:
         answer = m.plainly(function)
@@ -159,9 +170,7 @@ def change_setting(m: Any, function: Any, args: tuple, kwargs: dict) -> Any:
     target = function if is_shown else setting_change_nodes.ChangeSetting(function)
     if is_shown:  # the graph may begin with the setting at the segment's start
         name = setting_change_nodes.PAIRS[function.__name__]
-        m.guard_outcome(
-            Expression(operator.eq, (Expression(getattr(torch._C, name), ()), m.settings_at_start[name])), True
-        )
+        m.guard_outcome(Expression(operator.eq, (Expression(getattr(C, name), ()), m.settings_at_start[name])), True)
     call = m.recorder.new_call(target, args, m.user_line())
     call.kwargs.update(kwargs)
     m.recorder.calls.append(call)
@@ -212,9 +221,9 @@ def handler_of(function: FunctionType) -> Callable | None:
 # Entering such hooks is a break. What was set before has happened by then, so that it raises as in eager. Where hooks
 # are entered already, switching them off raises, and the program's own ``finally`` runs: a break too.
 
-ASK_HOOKS = torch._C._autograd._saved_tensors_hooks_get_disabled_error_message
-SWITCH_HOOKS = (torch._C._autograd._saved_tensors_hooks_disable, torch._C._autograd._saved_tensors_hooks_enable)
-INNERMOST_HOOKS = torch._C._autograd._top_saved_tensors_default_hooks
+ASK_HOOKS = saved_tensors_hooks_get_disabled_error_message
+SWITCH_HOOKS = (saved_tensors_hooks_disable, saved_tensors_hooks_enable)
+INNERMOST_HOOKS = top_saved_tensors_default_hooks
 
 
 def ask_hooks(m: Any, args: tuple, kwargs: dict) -> Any:
@@ -240,10 +249,10 @@ def enter_or_leave_hooks(what: str, m: Any, args: tuple, kwargs: dict) -> Any:
 
 
 BUILTINS: dict[Any, Callable] = {
-    torch._C._autograd._push_saved_tensors_default_hooks: functools.partial(enter_or_leave_hooks, "entered"),
-    torch._C._autograd._pop_saved_tensors_default_hooks: functools.partial(enter_or_leave_hooks, "left"),
+    push_saved_tensors_default_hooks: functools.partial(enter_or_leave_hooks, "entered"),
+    pop_saved_tensors_default_hooks: functools.partial(enter_or_leave_hooks, "left"),
     ASK_HOOKS: ask_hooks,
-    torch._C._is_fwd_grad_enabled: of_dual_levels("ask_for_tangents"),
+    is_fwd_grad_enabled: of_dual_levels("ask_for_tangents"),
     **{function: functools.partial(switch_hooks, function) for function in SWITCH_HOOKS},
 }
 
@@ -270,7 +279,7 @@ def guard_kernels_of_attention(m: Any, graph: torch.fx.GraphModule) -> None:
     if ATTENTION.isdisjoint(name.partition(".")[0] for name in names):
         return
     for name in (*KERNELS_OF_CPUS, *(KERNELS_OF_GPUS if torch.cuda.is_initialized() else ())):
-        ask = getattr(torch._C, name)
+        ask = getattr(C, name)
         at_start = ask() if m.settings_at_start is None else m.settings_at_start[name]
         m.guard_outcome(Expression(operator.eq, (Expression(ask, ()), at_start)), True)
 

@@ -17,6 +17,7 @@ from ...runtime.argument_trees import tensors_in
 from ...runtime.eager.tensor_object_state import WATCHING
 from ...runtime.program.restore_inputs_on_error import is_of_torch
 from ...tensors.in_place_names import is_in_place_name
+from ...torch_private import OpOverload, assert_async
 from ..engine.torch_call_records import Call, Handle, handles_in
 from ..guards.tensor_metadata import TENSOR_TYPES, WithoutRules
 from .number_arguments import OPERATORS as OF_LIBRARIES
@@ -67,7 +68,7 @@ def writes_by_schema(operator: Any) -> bool:
 
 
 def overloads_of(operator: Any) -> list[Any]:
-    if isinstance(operator, torch._ops.OpOverload):
+    if isinstance(operator, OpOverload):
         return [operator]
     overloads = [getattr(operator, name) for name in operator.overloads()]
     return [one for one in overloads if not any(a.is_out for a in one._schema.arguments)]  # they are seen by ``out=``
@@ -135,7 +136,7 @@ def changes_before(calls: Sequence[Call], position: int) -> bool:
 
 def assertions(calls: Sequence[Call]) -> list[int]:
     """The positions of assertions about tensors."""
-    return [at for at, call in enumerate(calls) if call.target is torch._assert_async]
+    return [at for at, call in enumerate(calls) if call.target is assert_async]
 
 
 def writes_before_assertion(recorder: Any) -> bool:

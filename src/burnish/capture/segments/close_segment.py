@@ -14,6 +14,7 @@ from ...runtime.eager import setting_change_nodes
 from ...runtime.program.restore_inputs_on_error import draws_and_may_fail, restoring
 from ...runtime.segments import Segment
 from ...tensors.torch_state import autocast_nesting
+from ...torch_private import InferenceMode
 from ..breaks import Break
 from ..engine.break_signals import Unrebuildable
 from ..engine.build_fx_graph import build_graph
@@ -97,7 +98,7 @@ def close(
     if graph_module is not None:
         # Formatting a graph is slow, so the listener does it.
         events.emit("graph", text=graph_module.graph, graph_module=graph_module)
-        switches_mode = any(call.target is torch._C._InferenceMode for call in recorder.calls)
+        switches_mode = any(call.target is InferenceMode for call in recorder.calls)
         graph_module.meta[REQUEST] = CompileRequest(
             requests_before_compiling(tracer, is_again, is_step, opened is not None),
             guards_number_types=True,

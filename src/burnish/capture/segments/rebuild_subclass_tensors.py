@@ -13,6 +13,15 @@ from typing import Any
 
 import torch
 
+from ...torch_private import (
+    functionalize_unsafe_set,
+    len_torch_dispatch_stack,
+    make_subclass,
+    make_wrapper_subclass,
+    pop_torch_dispatch_stack,
+    push_on_torch_dispatch_stack,
+    set_grad_enabled,
+)
 from ..engine.break_signals import Unrebuildable
 from ..guards.tensor_metadata import WithoutRules, facts_of
 
@@ -25,7 +34,7 @@ def build_subclass(to: Any, value: torch.Tensor) -> str:
     if wrapper is None:
         again = detached_again if subclasses.is_detached(value) else torch.Tensor.as_subclass
         return to.name(value, f"{to.constant(again)}({to.build(shown)}, {to.constant(type(value))})")
-    maker: Any = functools.partial(torch.Tensor._make_wrapper_subclass, *wrapper[1], **wrapper[2])
+    maker: Any = functools.partial(make_wrapper_subclass, *wrapper[1], **wrapper[2])
     with WithoutRules():
         view, owner = subclasses.view(value), subclasses.storage_owner(value)
         if is_changed(value, maker()) or value._is_view() and (view is None or owner not in (None, view.args[0])):
@@ -48,7 +57,7 @@ def is_changed(value: torch.Tensor, made: torch.Tensor) -> bool:
 
 
 def on_storage_of(owner: torch.Tensor, made: torch.Tensor) -> torch.Tensor:
-    torch._functionalize_unsafe_set(made, owner)  # type: ignore[attr-defined]
+    functionalize_unsafe_set(made, owner)
     return made
 
 
@@ -80,18 +89,18 @@ def marked_as_view(
     **kwargs: Any,
 ) -> torch.Tensor:
     """A new wrapper that torch marks as a view of the operator's first argument."""
-    before, modes = torch.is_grad_enabled(), torch._C._len_torch_dispatch_stack()
+    before, modes = torch.is_grad_enabled(), len_torch_dispatch_stack()
     try:
-        torch._C._set_grad_enabled(has_gradients)
-        torch._C._push_on_torch_dispatch_stack(Answering(maker, args[0] if shares else None, place))
+        set_grad_enabled(has_gradients)
+        push_on_torch_dispatch_stack(Answering(maker, args[0] if shares else None, place))
         with WithoutRules():
             made = operator(*args, **kwargs)
             return made if place is None else made[place[0]]
     finally:
-        if torch._C._len_torch_dispatch_stack() > modes:
-            torch._C._pop_torch_dispatch_stack(None)
-        torch._C._set_grad_enabled(before)
+        if len_torch_dispatch_stack() > modes:
+            pop_torch_dispatch_stack(None)
+        set_grad_enabled(before)
 
 
 def detached_again(plain: torch.Tensor, kind: type) -> torch.Tensor:
-    return torch.Tensor._make_subclass(kind, plain)
+    return make_subclass(kind, plain)

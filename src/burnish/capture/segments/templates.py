@@ -27,6 +27,7 @@ from typing import Any
 import torch
 from torch.utils.hooks import RemovableHandle
 
+from ...torch_private import InferenceMode
 from ..engine.break_signals import Unrebuildable
 from ..engine.interpreted_or_native import is_trusted_type, is_user_type
 from ..guards import iterator_contents
@@ -107,7 +108,7 @@ class Rebuilder(TemplateWriter):
 
     def other(self, value: Any) -> str:
         kind = type(value)
-        if issubclass(type(value), torch._C._InferenceMode):
+        if issubclass(type(value), InferenceMode):
             raise Unrebuildable(value)
         if self.heap.has_fixed_meaning(value) and id(value) not in self.heap.fresh:
             return self.constant(value)

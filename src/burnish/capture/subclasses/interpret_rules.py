@@ -23,6 +23,12 @@ from typing import Any
 import torch
 
 from ...runtime.argument_trees import tensors_in
+from ...torch_private import (
+    is_torch_function_enabled,
+    len_torch_dispatch_stack,
+    pop_torch_dispatch_stack,
+    push_on_torch_dispatch_stack,
+)
 from .. import breaks
 from ..engine.torch_call_records import NotRecordable
 from ..guards.tensor_metadata import WithoutRules, is_ruled_kind, is_tensor
@@ -46,7 +52,7 @@ MAKES_JAGGED = frozenset(("_nested_view_from_jagged", "_nested_from_padded_tenso
 def call(m: Any, func: Any, kinds: Any, args: tuple, kwargs: dict | None) -> Any:
     """A call with tensors of subclasses, or other objects with ``__torch_function__``, among its arguments."""
     if kinds:  # torch also names classes without rules, where an attribute is read
-        is_on = torch._C._is_torch_function_enabled()
+        is_on = is_torch_function_enabled()
         kinds = tuple(kind for kind in kinds if is_on and kind.__torch_function__ is not NO_FUNCTION)
     if why_native(m, func, kinds, args, kwargs) is not None:
         value = call_natively(m, func, kinds, args, kwargs or {})
@@ -271,14 +277,14 @@ def dispatched(m: Any, func: Any, args: tuple, kwargs: dict) -> Any:
         m.symbolic_sizes.symbols.settle_all("a rule of a tensor subclass")
     mark = recorder.mark()
     interceptor = Interceptor(m)
-    modes = torch._C._len_torch_dispatch_stack()
+    modes = len_torch_dispatch_stack()
     recorder.seen += 1
     try:
-        torch._C._push_on_torch_dispatch_stack(interceptor)
+        push_on_torch_dispatch_stack(interceptor)
         made = call_for_program(m, func, args, kwargs)
     finally:
-        if torch._C._len_torch_dispatch_stack() > modes:
-            torch._C._pop_torch_dispatch_stack(None)
+        if len_torch_dispatch_stack() > modes:
+            pop_torch_dispatch_stack(None)
     if interceptor.why is not None:
         recorder.forget(*mark)
         recorder.pending_break = why_not_whole(m) or recorder.why_not_record(

@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-from torch.utils import _python_dispatch
 
+from ...torch_private import OpOverload, make_wrapper_subclass, python_dispatch
+from ...torch_private import make_subclass as torch_make_subclass
 from .. import breaks
 from ..engine.torch_call_records import NotRecordable
 from ..guards.tensor_metadata import WithoutRules
@@ -26,7 +27,7 @@ def make_wrapper(m: Any, args: tuple, kwargs: dict) -> Any:
         guard_before_native_read.settled(args),
         {name: guard_before_native_read.settled(value) for name, value in kwargs.items()},
     )
-    made = m.made(m.plainly(torch.Tensor._make_wrapper_subclass, *args, **kwargs))
+    made = m.made(m.plainly(make_wrapper_subclass, *args, **kwargs))
     m.subclasses.wrappers[id(made)] = made, args, kwargs
     return made
 
@@ -44,7 +45,7 @@ def make_subclass(m: Any, args: tuple, kwargs: dict) -> Any:
     ):
         return m.stop(breaks.UNKNOWN_TENSOR, "torch's _make_subclass")
     shown = m.perform(torch.Tensor.detach, data)
-    made = m.made(m.plainly(torch.Tensor._make_subclass, *args, **kwargs))
+    made = m.made(m.plainly(torch_make_subclass, *args, **kwargs))
     m.subclasses.note(made, shown, is_detached=True)
     return made
 
@@ -93,10 +94,10 @@ def by_default_rule(m: Any, cls: type, func: Any, types: Any, args: tuple = (), 
 def correct_aliasing(m: Any, args: tuple, kwargs: dict) -> Any:
     """``return_and_correct_aliasing(func, args, kwargs, out)``: a rule's result gets the storage of the wrapper that it
     is a view of, or is replaced by the argument that was written to."""
-    if kwargs or len(args) != 4 or not isinstance(args[0], torch._ops.OpOverload):
+    if kwargs or len(args) != 4 or not isinstance(args[0], OpOverload):
         return MISSING
     func, given, _, out = args
-    info = _python_dispatch.get_alias_info(func)
+    info = python_dispatch.get_alias_info(func)
     if info.is_inplace_view_op:
         m.stop(breaks.TENSOR_STATE, f"{func} by a rule")
     for argument, result in info.read_only_alias_match_indexes:
@@ -104,11 +105,11 @@ def correct_aliasing(m: Any, args: tuple, kwargs: dict) -> Any:
         for each in made if isinstance(made, list) else [made]:
             if is_subclass(each):
                 m.subclasses.storages[id(each)] = each, owner
-    return m.plainly(_python_dispatch.return_and_correct_aliasing, *args)
+    return m.plainly(python_dispatch.return_and_correct_aliasing, *args)
 
 
-HANDLERS = {DEFAULT_FUNCTION: default_rule, _python_dispatch.return_and_correct_aliasing: correct_aliasing}
-BUILTINS = {torch.Tensor._make_wrapper_subclass: make_wrapper, torch.Tensor._make_subclass: make_subclass}
+HANDLERS = {DEFAULT_FUNCTION: default_rule, python_dispatch.return_and_correct_aliasing: correct_aliasing}
+BUILTINS = {make_wrapper_subclass: make_wrapper, torch_make_subclass: make_subclass}
 
 
 def without_rules(m: Any, cls: type, args: tuple, kwargs: dict) -> Any:

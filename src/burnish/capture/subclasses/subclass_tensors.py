@@ -13,10 +13,11 @@ from typing import Any, NamedTuple
 import torch
 
 from ...runtime.argument_trees import tensors_in
+from ...torch_private import disabled_torch_function_impl
 from ..engine.torch_call_records import NotRecordable
 from ..guards.tensor_metadata import NO_DISPATCH, TENSOR_TYPES, is_tensor, plain_view
 
-NO_FUNCTION = torch._C._disabled_torch_function_impl
+NO_FUNCTION = disabled_torch_function_impl
 
 
 def is_subclass(value: Any) -> bool:

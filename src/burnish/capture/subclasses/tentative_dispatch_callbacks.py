@@ -14,10 +14,8 @@ import gc
 import types
 from typing import Any
 
-import torch
-from torch._C import _len_torch_function_stack as _count_modes
-from torch.overrides import _pop_mode
-
+from ...torch_private import OpOverload, OpOverloadPacket, get_torch_function_state, pop_mode, set_torch_function_state
+from ...torch_private import len_torch_function_stack as _count_modes
 from ..engine.break_signals import BreakAfterOperation
 from ..interpreter.argument_binding import frame_for
 from ..interpreter.frames import RAISES, Frame, Generator, frames_from
@@ -25,9 +23,7 @@ from ..interpreter.program_or_tracer_errors import call_for_program, fail
 from ..python.trace_rollback import Region, forget_generators
 
 CONTAINERS = (list, dict, set, collections.deque)
-UNSEARCHED = frozenset(
-    (types.ModuleType, types.CodeType, torch._ops.OpOverload, torch._ops.OpOverloadPacket, str, int, float, type(None))
-)
+UNSEARCHED = frozenset((types.ModuleType, types.CodeType, OpOverload, OpOverloadPacket, str, int, float, type(None)))
 MOST_OLDER = 2000
 
 
@@ -109,7 +105,7 @@ def interpret(
     the call."""
     frame, answer, signals, result = m.frame, m.answer, m.signals, m.result
     calls, inputs = m.recorder.mark()
-    effects, rules = len(m.effects), torch._C._get_torch_function_state()
+    effects, rules = len(m.effects), get_torch_function_state()
     modes, count = [*m.modes], _count_modes()
     try:
         made = frame_for(call_function, [function, args])
@@ -118,7 +114,7 @@ def interpret(
         try:
             signal = m.trace()
         except Exception as error:  # no error of the program leaves `trace` so
-            torch._C._set_torch_function_state(rules)  # blocks of the rule have not been left
+            set_torch_function_state(rules)  # blocks of the rule have not been left
             fail("tracing", error)
         if signal is None:
             return m.result, None
@@ -133,7 +129,7 @@ def interpret(
         return call_for_program(m, finish, (machine,), {}), signal.what
     finally:
         while _count_modes() > count:  # that plain Python needed
-            _pop_mode()
+            pop_mode()
         m.modes[:] = modes
         m.frame, m.answer, m.signals, m.result = frame, answer, signals, result
 

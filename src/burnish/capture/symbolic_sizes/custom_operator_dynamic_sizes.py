@@ -11,11 +11,9 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-from torch._library.fake_impl import set_ctx_getter
-from torch._library.simple_registry import singleton
-from torch.utils._pytree import tree_map
 
 from ...runtime.argument_trees import tensors_in
+from ...torch_private import OpOverload, operator_entries, set_ctx_getter, tree_map
 from ..pytorch.torch_call_roles import without_data
 
 FIRST_NUMBERS = (1009, 2003)
@@ -37,7 +35,7 @@ class Context:
 def sizes_from_data(operator: Any, args: tuple, kwargs: dict, result: Any) -> list[tuple[int, ...]] | None:
     """For each tensor of the result, the dimensions with sizes that depend on data. None if that is unknown."""
     operator = getattr(operator, "default", operator)
-    entry = singleton._data.get(operator._schema.name) if isinstance(operator, torch._ops.OpOverload) else None
+    entry = operator_entries.get(operator._schema.name) if isinstance(operator, OpOverload) else None
     if entry is None or entry.fake_impl.kernel is None:
         return None
     given = tree_map(without_data, args), tree_map(without_data, kwargs)

@@ -29,6 +29,7 @@ from ...frontend.size_requests import NO_REQUESTS, SizeRequests
 from ...runtime.eager.setting_change_nodes import is_change
 from ...tensors.eager_strides import packed_order
 from ...tensors.fit_size_formulas import NoFormula
+from ...torch_private import InferenceMode
 from ..engine.torch_call_records import Handle
 from ..guards.guards import Guard
 from ..guards.object_sources import Source, is_module_state
@@ -324,7 +325,7 @@ class SymbolicSizes:
         cannot: set[int] = set()
         for at, call in enumerate(recorder.calls[:end]):
             # Creating the object of an inference mode switches the mode on.
-            if is_change(call.target) or call.target is torch._C._InferenceMode:
+            if is_change(call.target) or call.target is InferenceMode:
                 cannot.add(at)
                 continue
             parts = self.replay.given_to(at)

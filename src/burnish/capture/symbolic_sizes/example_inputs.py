@@ -10,6 +10,7 @@ import torch
 
 from ...tensors.eager_strides import packed_stride
 from ...tensors.fit_size_formulas import FollowedSize, Formula, GivenSize, NoFormula, Point, Space
+from ...torch_private import construct_storage_from_data_pointer
 from ..guards.tensor_metadata import TENSOR_TYPES
 from ..numbers import live_scalars
 from .linear_sizes import LeafSize, multiple_of_symbol
@@ -49,9 +50,7 @@ class Like(NamedTuple):
 def hollow(like: Like) -> torch.Tensor:
     """A tensor without memory; its data must not be read. Examples far from the observed size may not fit on a GPU."""
     far = sum(max(size - 1, 0) * step for size, step in zip(like.shape, like.stride, strict=True)) + 1
-    storage = torch._C._construct_storage_from_data_pointer(
-        NOWHERE, like.device, (like.offset + far) * like.dtype.itemsize
-    )
+    storage = construct_storage_from_data_pointer(NOWHERE, like.device, (like.offset + far) * like.dtype.itemsize)
     return torch.empty(0, dtype=like.dtype, device=like.device).set_(storage, like.offset, like.shape, like.stride)
 
 

@@ -29,6 +29,7 @@ from ...concurrency import fork_safe_locks, pause_garbage_collection
 from ...ir.untraceable_graph import Untraceable
 from ...runtime.eager.setting_change_nodes import is_change
 from ...tensors.fit_size_formulas import Formula, GivenSize, NoFormula, Point
+from ...torch_private import InferenceMode
 from ..engine.torch_call_records import Handle, handles_in
 from .example_inputs import SymbolicExampleInputs
 from .meta_shape_replay import NotRepeatable, filled, is_alike, part_of, repeated
@@ -244,7 +245,7 @@ class SizeBox:
         return observed if is_alike(found, observed) else found
 
     def observed_at(self, at: int, call: Any, values: Values, handles: Sequence[Handle]) -> Any:
-        if is_change(call.target) or call.target is torch._C._InferenceMode:
+        if is_change(call.target) or call.target is InferenceMode:
             return UNKNOWN
         try:
             if any(values.of(handle) is UNKNOWN for handle in handles):

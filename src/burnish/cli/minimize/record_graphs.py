@@ -20,6 +20,7 @@ from torch.fx import GraphModule
 
 from ...captured_graph.compile_request import facts_of_input
 from ...compiler import compile_or_fall_back
+from ...torch_private import OpOverload
 
 MOST_BYTES = 1 << 30
 """A graph with larger inputs is not kept."""
@@ -65,7 +66,7 @@ def source_of(gm: GraphModule) -> str:
     if any(node.op == "get_attr" for node in gm.graph.nodes):
         raise NotPrintable("it has graphs inside")
     for node in gm.graph.nodes:
-        if isinstance(node.target, torch._ops.OpOverload) and node.target.namespace not in ("aten", "prims"):
+        if isinstance(node.target, OpOverload) and node.target.namespace not in ("aten", "prims"):
             raise NotPrintable(f"it calls {node.target}, an operator of another library")
     code = gm.graph.python_code("self")
     tree = AttributesRead(code.globals).visit(ast.parse(code.src.strip()))

@@ -48,6 +48,7 @@ from ...schedule.plan_steps import Call, MakeView, Plan, line_of, name_of
 from ...tensors.tensor_types import NumberType
 from ...tensors.views.view_maps import view_offset
 from ...tensors.weight_packing import LayerPanels, Panels
+from ...torch_private import increment_version
 from .last_uses_by_step import first_write, last_uses
 from .value_storage import ValueStorage
 
@@ -366,7 +367,7 @@ class DriverWriter(ValueStorage):
             if write.value in self.plan.placed and not write.is_silent
         ]
         if placed:
-            self.line(f"{self.bind('increment_version', torch._C._increment_version)}([{', '.join(placed)}])")
+            self.line(f"{self.bind('increment_version', increment_version)}([{', '.join(placed)}])")
         for write in writes:
             name = self.tensor(write.value)
             if len(written) > 1 and write.value in self.plan.graph.inputs:

@@ -9,6 +9,8 @@ from collections.abc import Callable
 
 import torch
 
+from ...torch_private import sleep_on_gpu
+
 ROUNDS, AT_ONCE = 3, 10
 """Ten runs are timed together; the minimum of three such times counts."""
 
@@ -22,7 +24,7 @@ def seconds_of(run: Callable[[], object], rounds: int = ROUNDS, at_once: int = A
     least = float("inf")
     for _ in range(rounds):
         start, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
-        torch.cuda._sleep(HEAD_START)
+        sleep_on_gpu(HEAD_START)
         start.record()
         for _ in range(at_once):
             run()

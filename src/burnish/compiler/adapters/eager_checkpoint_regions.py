@@ -16,11 +16,11 @@ from typing import Any
 
 import torch
 from torch.fx import Graph, GraphModule, Node
-from torch.fx._lazy_graph_module import _LazyGraphModule
 
 from ...captured_graph.checkpoint_hooks import GIVEN, MARK, Mark
 from ...captured_graph.lazy_graph_module import graph_module
 from ...runtime.eager.eager_activation_checkpointing import Steps, StepValue, checkpointed, steps_of
+from ...torch_private import LazyGraphModule
 from .. import CompiledFn
 
 
@@ -109,7 +109,7 @@ def run_eagerly(gm: GraphModule) -> CompiledFn:
         nonlocal forward
         if forward is None:
             made = with_regions(gm)
-            _LazyGraphModule.force_recompile(made)
+            LazyGraphModule.force_recompile(made)
             forward = made.forward
         return forward(*args)
 

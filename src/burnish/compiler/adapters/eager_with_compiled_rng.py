@@ -28,6 +28,12 @@ from ...runtime.eager.eager_philox import FUNCTIONS
 from ...runtime.linking import cuda_module_loader
 from ...runtime.program.restore_inputs_on_error import RULED_PARTS, restoring
 from ...settings import current, patch
+from ...torch_private import (
+    OpOverload,
+    len_torch_dispatch_stack,
+    pop_torch_dispatch_stack,
+    push_on_torch_dispatch_stack,
+)
 from .. import CompiledFn
 from .eager_checkpoint_regions import run_eagerly, with_regions
 from .specialize_numbers import own_copy
@@ -53,13 +59,13 @@ def intercepted(function: Callable, args: tuple, kwargs: dict) -> Any:
     if current().eager_random:  # set after the graph was recorded; the rules read it
         with patch(eager_random=False):
             return intercepted(function, args, kwargs)
-    modes = torch._C._len_torch_dispatch_stack()
+    modes = len_torch_dispatch_stack()
     try:
-        torch._C._push_on_torch_dispatch_stack(interceptor())  # inside the try: an interrupt may come right after it
+        push_on_torch_dispatch_stack(interceptor())  # inside the try: an interrupt may come right after it
         return function(*args, **kwargs)
     finally:
-        if torch._C._len_torch_dispatch_stack() > modes:
-            torch._C._pop_torch_dispatch_stack(None)
+        if len_torch_dispatch_stack() > modes:
+            pop_torch_dispatch_stack(None)
 
 
 @once
@@ -139,7 +145,7 @@ def interceptor() -> Any:
     @once
     def rule_of(func: Any) -> tuple[Op | None, str | None]:
         """The operator whose rule draws, and the argument that an in-place or `out` call writes to."""
-        if not isinstance(func, torch._ops.OpOverload):
+        if not isinstance(func, OpOverload):
             return None, None  # a higher-order operator: it runs unchanged
         written = [a for a in func._schema.arguments if a.alias_info is not None and a.alias_info.is_write]
         functional = functional_form(func) if written else func

@@ -14,11 +14,12 @@ import torch
 from torch.fx import GraphModule
 
 from ...tensors.torch_state import TorchState
+from ...torch_private import set_fwd_grad_enabled, set_grad_enabled
 
 SWITCHES = frozenset(
     (
-        torch._C._set_grad_enabled,
-        torch._C._set_fwd_grad_enabled,
+        set_grad_enabled,
+        set_fwd_grad_enabled,
         torch.set_autocast_enabled,
         torch.set_autocast_dtype,
         torch.set_autocast_cache_enabled,
@@ -27,7 +28,7 @@ SWITCHES = frozenset(
         torch.clear_autocast_cache,
     )
 )
-REPEATABLE = (torch._C._set_grad_enabled, torch._C._set_fwd_grad_enabled)
+REPEATABLE = (set_grad_enabled, set_fwd_grad_enabled)
 """Switches that may be set twice: where a graph with symbolic sizes is compiled for some of them by themselves, both
 programs set what it leaves."""
 Calls = list[tuple[Callable[..., Any], tuple]]

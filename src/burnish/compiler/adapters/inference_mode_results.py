@@ -17,6 +17,7 @@ from torch.fx import GraphModule
 
 from ...captured_graph.compile_request import request_of
 from ...ir.untraceable_graph import Untraceable
+from ...torch_private import InferenceMode
 
 
 def mode_of_results(gm: GraphModule) -> bool | None:
@@ -29,7 +30,7 @@ def mode_of_results(gm: GraphModule) -> bool | None:
 
 def in_inference_mode(compiled: Callable[..., Any], is_inference: bool) -> Callable[..., Any]:
     def call(*inputs: Any) -> Any:
-        with torch._C._InferenceMode(is_inference):
+        with InferenceMode(is_inference):
             return compiled(*inputs)
 
     return call

@@ -23,10 +23,11 @@ from ...runtime.program.restore_inputs_on_error import DATA, VIEWS, half_done, n
 from ...tensors.eager_strides import is_dense
 from ...tensors.in_place_names import is_in_place_name
 from ...tensors.tensor_types import TensorType, is_leaf, span
+from ...torch_private import InferenceMode, set_grad_enabled
 from .. import CompiledFn
 from .eager_with_compiled_rng import run_eagerly_with_compiled_rng
 
-GRAD_MODES = (torch._C._set_grad_enabled, torch.set_grad_enabled)
+GRAD_MODES = (set_grad_enabled, torch.set_grad_enabled)
 OF_ANOTHER_TYPE = ("get_real", "get_imag", "view_as_real", "view_as_complex", "get_data", "data", "type")
 """Views that are not the same elements of the same type, or that have a version of their own."""
 CONSTANT = frozenset(
@@ -62,7 +63,7 @@ def written_with_gradients(gm: GraphModule, inputs: Sequence[Node], example_inpu
     for node in gm.graph.nodes:
         if node.target in GRAD_MODES:
             is_on = node.args[0] is True
-        if node.target is torch._C._InferenceMode and node.args == (True,):
+        if node.target is InferenceMode and node.args == (True,):
             modes.add(node)
         elif node.target == "__exit__":
             modes.discard(node.args[0])

@@ -18,6 +18,14 @@ from ...ops.operator_record import Op, lookup
 from ...tensors.fit_size_formulas import GivenSize
 from ...tensors.in_place_names import VIEW_OF_RESHAPING
 from ...tensors.tensor_types import TensorType, has_stride
+from ...torch_private import (
+    DispatchKey,
+    DispatchKeySet,
+    ExcludeDispatchKeyGuard,
+    len_torch_dispatch_stack,
+    pop_torch_dispatch_stack,
+    push_on_torch_dispatch_stack,
+)
 from .expand_foreach import rule_for
 from .number_inputs import Numbers, tensor_of_number
 from .replace_cudnn_batch_norm import CUDNN
@@ -236,19 +244,19 @@ class AtenTracer:
             ),
             tensor.storage_offset(),
         )
-        with torch._C._ExcludeDispatchKeyGuard(torch._C.DispatchKeySet(torch._C.DispatchKey.Python)):
+        with ExcludeDispatchKeyGuard(DispatchKeySet(DispatchKey.Python)):
             tensor.data = made
         tensor.value = made.value
 
     def again(self, rule: Callable, args: tuple, kwargs: dict) -> Any:
         """Decompose an operator that reached the dispatcher whole, for example a composite one; trace its parts."""
-        modes = torch._C._len_torch_dispatch_stack()
+        modes = len_torch_dispatch_stack()
         try:
-            torch._C._push_on_torch_dispatch_stack(self)
+            push_on_torch_dispatch_stack(self)
             return rule(*args, **kwargs)
         finally:
-            if torch._C._len_torch_dispatch_stack() > modes:
-                torch._C._pop_torch_dispatch_stack(None)
+            if len_torch_dispatch_stack() > modes:
+                pop_torch_dispatch_stack(None)
 
     def unwrapped(self, tree: Any) -> Any:
         kind = type(tree)

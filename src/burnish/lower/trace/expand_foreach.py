@@ -20,6 +20,7 @@ from typing import Any
 import torch
 
 from ...tensors.dtypes import HALVES
+from ...torch_private import OpOverload
 
 aten = torch.ops.aten
 PREFIX = "_foreach_"
@@ -42,7 +43,7 @@ BY_NAME = {
 
 
 @functools.cache
-def rule_for(func: torch._ops.OpOverload) -> Callable | None:
+def rule_for(func: OpOverload) -> Callable | None:
     """The replacement of an operator over lists of tensors; None for any other operator."""
     name, _, overload = func.name().removeprefix("aten::").partition(".")
     if name in RULES:
@@ -61,7 +62,7 @@ def rule_for(func: torch._ops.OpOverload) -> Callable | None:
 
 
 def for_each(
-    func: torch._ops.OpOverload, one: Callable, is_written: bool, by_name: dict[str, str], *args: Any, **kwargs: Any
+    func: OpOverload, one: Callable, is_written: bool, by_name: dict[str, str], *args: Any, **kwargs: Any
 ) -> Any:
     """Calls `one` with the first element of each list, then the second, and so on. Other arguments are shared."""
     arguments = func._schema.arguments

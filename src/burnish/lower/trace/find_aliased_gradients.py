@@ -21,6 +21,7 @@ import torch
 from ...captured_graph.aliased_gradients import Shown, TangentGradient
 from ...ir.graph import Value
 from ...ir.untraceable_graph import Untraceable
+from ...torch_private import DisableTorchDispatch, OpOverload
 from .storage_offsets import result_offsets
 
 
@@ -77,7 +78,7 @@ def views_of_tangents(gradients: Sequence[Any], tangents: Sequence[Any]) -> tupl
             continue
         chain = chain_of(tangents[flow].value, x.value)
         steps = tuple((str(v.node.op.target), plain(v.node.args[1:]), v.position) for v in chain)
-        if all(isinstance(v.node.op.target, torch._ops.OpOverload) and not v.node.kwargs for v in chain):
+        if all(isinstance(v.node.op.target, OpOverload) and not v.node.kwargs for v in chain):
             found.append(TangentGradient(k, flow, steps))
     return tuple(found)
 
@@ -133,7 +134,7 @@ def fewest_references(has_several: bool) -> tuple[int, int]:
     """The number of references to a gradient that only one leaf receives, as counted in a hook of that leaf: for an
     intermediate gradient, and for a tangent."""
     found: list[int] = []
-    with torch._C._DisableTorchDispatch(), torch.enable_grad():
+    with DisableTorchDispatch(), torch.enable_grad():
         for through in (lambda x: x * 2, lambda x: x + 0):
             leaves = [torch.zeros((), requires_grad=True) for _ in range(1 + has_several)]
             leaves[0].register_hook(lambda gradient: found.append(gradient._use_count()))

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 
 from ...tensors.collective_operators import is_collective_operator
+from ...torch_private import OpOverload, dispatch_has_kernel_for_dispatch_key
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +28,7 @@ class Signature:
 
 
 @functools.cache
-def signature_of(func: torch._ops.OpOverload) -> Signature:
+def signature_of(func: OpOverload) -> Signature:
     schema = func._schema
     returns = schema.returns
     written = [
@@ -50,7 +51,7 @@ def signature_of(func: torch._ops.OpOverload) -> Signature:
         why = f"{func} writes to one tensor and returns another"
     elif is_collective_operator(func):
         why = f"{func} waits for other processes"
-    composite = torch._C._dispatch_has_kernel_for_dispatch_key(func.name(), "CompositeImplicitAutograd")
+    composite = dispatch_has_kernel_for_dispatch_key(func.name(), "CompositeImplicitAutograd")
     changes = torch.Tag.inplace_view in func.tags or func.name() in ("aten::resize_", "aten::set_")
     places = tuple(schema.arguments[k].name if schema.arguments[k].kwarg_only else k for k in written)
     returns_list = bool(returns) and str(returns[0].type) == "List[Tensor]"

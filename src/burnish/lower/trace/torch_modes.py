@@ -10,6 +10,8 @@ from typing import Any
 
 import torch
 
+from ...torch_private import ForceDispatchKeyGuard, dispatch_tls_local_exclude_set, dispatch_tls_local_include_set
+
 tracing = threading.Lock()
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=tracing._at_fork_reinit)  # another thread may have held it
@@ -36,6 +38,4 @@ def inference_mode_of_result(func: Any, args: tuple) -> Any:
 
 def dispatcher_kept() -> Any:
     """Restores dispatch keys. An error inside torch's C++ code may leave some disabled, autograd's among them."""
-    return torch._C._ForceDispatchKeyGuard(
-        torch._C._dispatch_tls_local_include_set(), torch._C._dispatch_tls_local_exclude_set()
-    )
+    return ForceDispatchKeyGuard(dispatch_tls_local_include_set(), dispatch_tls_local_exclude_set())

@@ -10,6 +10,7 @@ from ...ir.graph import Value
 from ...ir.untraceable_graph import Untraceable
 from ...tensors.eager_strides import preserved_stride
 from ...tensors.tensor_types import TensorType
+from ...torch_private import disabled_torch_function_impl, make_wrapper_subclass, set_conj, set_neg
 
 
 class TraceTensor(torch.Tensor):
@@ -20,7 +21,7 @@ class TraceTensor(torch.Tensor):
     @staticmethod
     def make(value: Value, storage_offset: int = 0) -> TraceTensor:
         type = value.type
-        made = torch.Tensor._make_wrapper_subclass(
+        made = make_wrapper_subclass(
             TraceTensor,
             type.shape,
             strides=type.stride,
@@ -31,7 +32,7 @@ class TraceTensor(torch.Tensor):
         made.value = value
         return made
 
-    __torch_function__ = torch._C._disabled_torch_function_impl  # type: ignore[assignment]
+    __torch_function__ = disabled_torch_function_impl  # type: ignore[assignment]
 
     def __repr__(self, *, tensor_contents: Any = None) -> str:
         """Torch prints arguments in its messages; an error raised there would corrupt the dispatcher's state."""
@@ -43,8 +44,8 @@ class TraceTensor(torch.Tensor):
 
 
 LAZY = {
-    torch.ops.aten._conj.default: (torch._C._set_conj, torch.Tensor.is_conj),
-    torch.ops.aten._neg_view.default: (torch._C._set_neg, torch.Tensor.is_neg),
+    torch.ops.aten._conj.default: (set_conj, torch.Tensor.is_conj),
+    torch.ops.aten._neg_view.default: (set_neg, torch.Tensor.is_neg),
 }
 
 

@@ -21,6 +21,12 @@ from torch.fx import GraphModule
 from ...captured_graph.compile_request import facts_of_input, request_of
 from ...ir.untraceable_graph import NumberLost, Untraceable
 from ...tensors.torch_state import TorchState
+from ...torch_private import (
+    InferenceMode,
+    len_torch_dispatch_stack,
+    pop_torch_dispatch_stack,
+    push_on_torch_dispatch_stack,
+)
 from .aten_tracer import AtenTracer, Traced
 from .build_joint_graph import add_gradients
 from .call_rewrites.scalar_tensor_index import why_not_copied
@@ -53,9 +59,9 @@ def trace_once(
     with tracing, plain_tensors(), dispatcher_kept():
         before = TorchState.now()
         regions = Regions(tracer, gm, env)
-        modes = torch._C._len_torch_dispatch_stack()
+        modes = len_torch_dispatch_stack()
         try:
-            torch._C._push_on_torch_dispatch_stack(tracer)  # inside `try`: an interrupt may follow at once
+            push_on_torch_dispatch_stack(tracer)  # inside `try`: an interrupt may follow at once
             for node in gm.graph.nodes:
                 regions.before(node)
                 if node.op == "placeholder":
@@ -75,10 +81,10 @@ def trace_once(
             if gradients:
                 outputs = add_gradients(tracer, list(outputs), env.values())
         finally:
-            if torch._C._len_torch_dispatch_stack() > modes:
-                torch._C._pop_torch_dispatch_stack(None)
+            if len_torch_dispatch_stack() > modes:
+                pop_torch_dispatch_stack(None)
             for mode in reversed(env.values()):
-                if isinstance(mode, torch._C._InferenceMode):
+                if isinstance(mode, InferenceMode):
                     # Restores the dispatcher's state now, not when the object is collected.
                     mode.__exit__(None, None, None)
             before.restore()

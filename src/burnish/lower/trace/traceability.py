@@ -7,6 +7,7 @@ from typing import Any
 import torch
 
 from ...tensors.dtypes import NAMES
+from ...torch_private import OpOverload, OpOverloadPacket
 
 
 def why_not_input(tensor: torch.Tensor) -> str | None:
@@ -41,7 +42,7 @@ def why_not_called(target: Any) -> str | None:
     if getattr(target, "torch_attribute", None) in (*VIEWS, "data"):
         return None
     module = getattr(target, "__module__", None) or type(target).__module__ or ""
-    if isinstance(target, torch._ops.OpOverload | torch._ops.OpOverloadPacket):
+    if isinstance(target, OpOverload | OpOverloadPacket):
         return None
     if module in ("_operator", "builtins", "math") or module.startswith("torch"):
         owner = getattr(target, "__self__", None)

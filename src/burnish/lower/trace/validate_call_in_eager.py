@@ -15,8 +15,6 @@ from collections.abc import Sequence
 from typing import Any
 
 import torch
-from torch._ops import OpOverload
-from torch.utils._python_dispatch import _disable_current_modes
 
 from ...captured_graph.warnings_already_given import call_quietly
 from ...ir.graph import Value, map_values, values_in
@@ -25,6 +23,7 @@ from ...ir.side_effect_free_kernels import crashes, draws, is_of_user, warns
 from ...ir.untraceable_graph import Untraceable
 from ...ops.operator_record import NoRule, broadcast_shape
 from ...tensors.tensor_types import TensorType
+from ...torch_private import OpOverload, disable_current_modes, dispatch_dump
 from .schema_facts import signature_of
 
 MOST_ELEMENTS = 1 << 13
@@ -64,7 +63,7 @@ def base_name(func: OpOverload) -> str:
 
 def run(func: OpOverload, args: tuple, kwargs: dict[str, Any], is_without_data: bool) -> None:
     try:
-        with _disable_current_modes():  # the program's own modes must not see these calls
+        with disable_current_modes():  # the program's own modes must not see these calls
             if is_without_data:
                 given, named = map_values((args, tuple(kwargs.values())), without_data)
                 named = dict(zip(kwargs, named, strict=True))
@@ -142,6 +141,6 @@ def confirm_strides(
 @functools.cache
 def has_meta_kernel(name: str) -> bool:
     """Whether a call without data runs in C++. Kernels that torch has in Python import Dynamo, which takes seconds."""
-    kernels = dict(line.split(": ", 1) for line in torch._C._dispatch_dump(name).splitlines() if ": " in line)
+    kernels = dict(line.split(": ", 1) for line in dispatch_dump(name).splitlines() if ": " in line)
     meta = kernels.get("Meta")
     return "CompositeExplicitAutograd[alias]" in kernels if meta is None else ".py:" not in meta

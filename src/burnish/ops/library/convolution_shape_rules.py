@@ -13,6 +13,7 @@ from collections.abc import Sequence
 import torch
 
 from ...tensors.tensor_types import TensorType
+from ...torch_private import get_mkldnn_enabled
 from ..memory_format import CHANNELS_LAST, CHANNELS_LAST_3D, CONTIGUOUS, formatted, suggested
 from ..operator_record import Arguments, NoRule, call_shape, fresh, masked
 from ..shapes.views import squeeze_type, unsqueeze_type
@@ -58,7 +59,7 @@ def taken_by_onednn(x: TensorType, weight: TensorType, call: Arguments) -> bool:
     """
     if x.device.type != "cpu":
         raise NoRule("another device chooses by other rules")
-    if not torch._C._get_mkldnn_enabled():
+    if not get_mkldnn_enabled():
         return False
     rank = x.ndim - 2
     steps, spreads = each(call.stride, rank), each(call.dilation, rank)

@@ -14,6 +14,7 @@ from typing import Any
 import torch
 
 from ...tensors.tensor_types import TensorType, has_stride
+from ...torch_private import AutoDispatchBelowAutograd
 from ..operator_record import Arguments, NoRule, call_shape, fresh, record, shape
 
 
@@ -38,7 +39,7 @@ def mkldnn_rnn_layer_backward(call: Arguments) -> tuple[TensorType, ...]:
 def with_workspace(*args: Any) -> Any:
     """The kernel saves a workspace only in grad mode, which is off while compiled code runs. Autograd must not record
     the call: backward is a separate call."""
-    with torch.enable_grad(), torch._C._AutoDispatchBelowAutograd():
+    with torch.enable_grad(), AutoDispatchBelowAutograd():
         return torch.ops.aten.mkldnn_rnn_layer.default(*args)
 
 

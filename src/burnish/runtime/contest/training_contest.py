@@ -17,6 +17,7 @@ import torch
 
 from ... import events
 from ...concurrency import fork_safe_locks
+from ...torch_private import execution_engine
 from ..segments import SegmentsToUpdate
 from . import compile_activity_counter
 from .inference_contest import SLOWER, outcome
@@ -63,7 +64,7 @@ class Run:
     def enter_last(self, gradients: tuple) -> None:
         if self.entered is None:
             self.entered = self.clock()
-            torch.autograd.Variable._execution_engine.queue_callback(self.leave)  # type: ignore[attr-defined]
+            execution_engine.queue_callback(self.leave)
 
     def leave(self, gradients: tuple = ()) -> None:
         if self.entered is not None:

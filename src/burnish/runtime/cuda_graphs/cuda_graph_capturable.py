@@ -15,6 +15,7 @@ from typing import Any
 
 import torch
 
+from ...torch_private import len_torch_dispatch_stack, pop_torch_dispatch_stack, push_on_torch_dispatch_stack
 from ..argument_trees import tensors_in
 
 WAITING = ("data_dependent_output", "cudagraph_unsafe")
@@ -52,10 +53,10 @@ class Witness:
 def witnessed(program: Callable[..., Any], inputs: Sequence[Any], device: torch.device) -> tuple[Any, str | None]:
     """The program's result, and why such a run cannot be captured; None where it can."""
     witness = Witness(device)
-    modes = torch._C._len_torch_dispatch_stack()
+    modes = len_torch_dispatch_stack()
     try:
-        torch._C._push_on_torch_dispatch_stack(witness)  # type: ignore[arg-type]  # an interrupt may come behind it
+        push_on_torch_dispatch_stack(witness)  # type: ignore[arg-type]  # an interrupt may come behind it
         return program(*inputs), witness.why
     finally:
-        if torch._C._len_torch_dispatch_stack() > modes:
-            torch._C._pop_torch_dispatch_stack(None)
+        if len_torch_dispatch_stack() > modes:
+            pop_torch_dispatch_stack(None)

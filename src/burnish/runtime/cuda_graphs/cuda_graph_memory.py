@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 import torch
 
 from ...tensors.tensor_types import span
+from ...torch_private import foreach_copy_
 from .cuda_graph_recording import Refused
 
 
@@ -31,7 +32,7 @@ def place_of(x: torch.Tensor) -> torch.Tensor:
 def copy(into: Sequence[torch.Tensor], given: Sequence[torch.Tensor]) -> None:
     """All in one call: models have hundreds of gradients."""
     if into:
-        torch._foreach_copy_([drop_expanded_dims(x) for x in into], [drop_expanded_dims(x) for x in given])
+        foreach_copy_([drop_expanded_dims(x) for x in into], [drop_expanded_dims(x) for x in given])
 
 
 def drop_expanded_dims(x: torch.Tensor) -> torch.Tensor:

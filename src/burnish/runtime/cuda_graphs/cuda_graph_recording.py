@@ -20,6 +20,7 @@ import torch
 
 from ...concurrency import fork_safe_locks, pause_garbage_collection
 from ...concurrency.compute_once import once
+from ...torch_private import cuda_end_allocate_to_pool
 
 
 class Refused(Exception):
@@ -131,7 +132,7 @@ class TorchGraphs:
         self.broken.append(graph)  # the allocator may still ask it which stream it captures
         self.pools = {stream: pool for stream, pool in self.pools.items() if pool != memory}
         with contextlib.suppress(RuntimeError):  # if it has ended
-            torch._C._cuda_endAllocateToPool(self.device.index, memory)
+            cuda_end_allocate_to_pool(self.device.index, memory)
         graph.reset()
         # A successful capture resets the generators.
         self.recorded(

@@ -28,6 +28,7 @@ from typing import Any, Generic, TypeVar
 import torch
 
 from ... import events
+from ...torch_private import increment_version
 from .cuda_graph_capturable import witnessed
 from .cuda_graph_memory import Outcome, copy, place_of
 from .cuda_graph_recording import Engine, Refused
@@ -130,7 +131,7 @@ class Recorded:
             copy(list(self.places.values()), [inputs[k] for k in self.places])
             self.replay()
         if self.counted:
-            torch._C._increment_version([inputs[k] for k in self.counted])
+            increment_version([inputs[k] for k in self.counted])
         return self.outcome.handed_out(inputs)
 
 

@@ -15,6 +15,7 @@ from typing import Any
 
 import torch
 
+from ...torch_private import execution_engine, get_current_graph_task_keep_graph
 from .loop_operators import with_numbers
 
 Side = Callable[..., tuple[torch.Tensor, ...]]
@@ -73,7 +74,7 @@ class Chosen(torch.autograd.Function):
         twice = torch.is_grad_enabled()
         found: tuple[Any, ...] | None = None
         if not twice:
-            kept = torch._C._autograd._get_current_graph_task_keep_graph()
+            kept = get_current_graph_task_keep_graph()
             try:
                 found = gradients_of(ctx.made, gradients, [ctx.inside[k] for k in wanted], kept, False)
             except RuntimeError as error:
@@ -101,7 +102,7 @@ def gradients_of(made: Any, gradients: Any, inputs: list[torch.Tensor], keep: bo
     pairs = [(out, gradient) for out, gradient in zip(made, gradients, strict=True) if out.requires_grad]
     if not pairs:
         return (None,) * len(inputs)
-    found: tuple[Any, ...] = torch.autograd.Variable._execution_engine.run_backward(  # type: ignore[attr-defined]
+    found: tuple[Any, ...] = execution_engine.run_backward(
         tuple(out for out, _ in pairs),
         tuple(gradient for _, gradient in pairs),
         keep,

@@ -17,9 +17,9 @@ import torch
 from torch.utils.checkpoint import get_device_states, set_device_states
 
 from ...captured_graph.checkpoint_hooks import AutocastState, Recomputation
+from ...torch_private import SavedTensor as TorchSavedTensor
+from ...torch_private import make_saved_tensor
 from ..argument_trees import mapped
-
-_autograd = torch._C._autograd
 
 
 class RandomState:
@@ -148,12 +148,11 @@ class SavedByNode:
 
 
 def saved_by_torch(x: torch.Tensor) -> Any:
-    return _autograd._make_saved_tensor(x, is_output=False)
+    return make_saved_tensor(x, is_output=False)
 
 
-CAN_SAVE_ALONE = hasattr(_autograd, "_make_saved_tensor")
-SavedTensor = _autograd.SavedTensor if CAN_SAVE_ALONE else SavedByNode
-saved_tensor = saved_by_torch if CAN_SAVE_ALONE else SavedByNode
+SavedTensor = SavedByNode if make_saved_tensor is None else TorchSavedTensor
+saved_tensor = SavedByNode if make_saved_tensor is None else saved_by_torch
 
 
 class RegionInputs:

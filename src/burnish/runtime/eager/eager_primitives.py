@@ -11,6 +11,7 @@ from typing import Any
 import torch
 
 from ...tensors.quantized_linear_reference import quantized_linear
+from ...torch_private import is_alias_of
 from . import eager_philox, recurrent_layers
 
 
@@ -43,7 +44,7 @@ def view(x: torch.Tensor, maps: Sequence[Any]) -> torch.Tensor:
 def put(x: torch.Tensor, value: torch.Tensor, maps: Sequence[Any]) -> torch.Tensor:
     made = x.clone()
     shown = view(made, maps)
-    if torch._C._is_alias_of(made, shown):
+    if is_alias_of(made, shown):
         shown.copy_(value)
         return made
     # Its layout differs from eager's, so torch had to copy where no view is possible: write to the original positions.

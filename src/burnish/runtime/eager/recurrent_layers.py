@@ -14,6 +14,8 @@ from typing import Any
 
 import torch
 
+from ...torch_private import VF
+
 
 def recurrent(
     kind: str,
@@ -36,9 +38,7 @@ def recurrent(
     count = 1 + len(state)
     before = given[1:count] if kind == "lstm" else given[1]
     with torch.set_grad_enabled(wanted is not None):
-        made = getattr(
-            torch._VF, kind
-        )(  # type: ignore[attr-defined]
+        made = getattr(VF, kind)(
             given[0], before, given[count:], has_biases, layers, 0.0, train, bidirectional, batch_first
         )
     if wanted is None:

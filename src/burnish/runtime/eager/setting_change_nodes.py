@@ -15,7 +15,14 @@ from typing import Any
 
 import torch
 
-C = torch._C
+from ...torch_private import (
+    C,
+    get_deterministic_algorithms,
+    get_deterministic_algorithms_warn_only,
+    get_fp32_precision_getter,
+    set_deterministic_algorithms,
+    set_fp32_precision_setter,
+)
 
 PAIRS = {
     "_set_cudnn_enabled": "_get_cudnn_enabled",
@@ -79,11 +86,11 @@ def is_change(target: Any) -> bool:
 def values() -> dict[str, Any]:
     """The settings now, by the name of what reads them."""
     found = {name: getattr(C, name)() for name in PAIRS.values() if hasattr(C, name)}
-    found["_get_deterministic_algorithms"] = C._get_deterministic_algorithms()
-    found["_get_deterministic_algorithms_warn_only"] = C._get_deterministic_algorithms_warn_only()
+    found["_get_deterministic_algorithms"] = get_deterministic_algorithms()
+    found["_get_deterministic_algorithms_warn_only"] = get_deterministic_algorithms_warn_only()
     found["get_default_dtype"] = torch.get_default_dtype()
     for place in PRECISIONS:
-        found[" ".join(place)] = C._get_fp32_precision_getter(*place)
+        found[" ".join(place)] = get_fp32_precision_getter(*place)
     return found
 
 
@@ -109,12 +116,12 @@ def put_back(before: dict[str, Any]) -> None:
             getattr(C, setter)(before[name])
     modes = ("_get_deterministic_algorithms", "_get_deterministic_algorithms_warn_only")
     if any(now[name] != before[name] for name in modes):
-        C._set_deterministic_algorithms(before[modes[0]], warn_only=before[modes[1]])
+        set_deterministic_algorithms(before[modes[0]], warn_only=before[modes[1]])
     if now["get_default_dtype"] != before["get_default_dtype"]:
         torch.set_default_dtype(before["get_default_dtype"])
     for place in PRECISIONS:
         if now[" ".join(place)] != before[" ".join(place)]:
-            C._set_fp32_precision_setter(*place, before[" ".join(place)])
+            set_fp32_precision_setter(*place, before[" ".join(place)])
 
 
 def keeping_on_error(compiled: Callable[..., Any]) -> Callable[..., Any]:

@@ -17,11 +17,11 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-from torch._library.custom_ops import OPDEFS
 from torch.fx import GraphModule, Node
 
 from ...concurrency.compute_once import once
 from ...tensors.collective_operators import is_collective_operator
+from ...torch_private import OPDEFS, OpOverload, OpOverloadPacket
 
 
 class Slot:
@@ -109,7 +109,7 @@ def let_functions_stand_alone(gm: GraphModule) -> bool:
 def is_differentiated_in_python(target: Any) -> bool:
     if not isinstance(target, OPERATORS):
         return hasattr(target, "why_not_traceable")
-    family = target if isinstance(target, torch._ops.OpOverloadPacket) else target._overloadpacket
+    family = target if isinstance(target, OpOverloadPacket) else target._overloadpacket
     definition = OPDEFS.get(family._qualified_op_name)
     return definition is not None and definition._backward_fn is not None
 
@@ -120,13 +120,13 @@ def why_native(gm: GraphModule) -> list[str]:
     return [f"{target.__name__}: {why}" for target, why in reasons if why]  # type: ignore[union-attr]
 
 
-OPERATORS = (torch._ops.OpOverload, torch._ops.OpOverloadPacket)
+OPERATORS = (OpOverload, OpOverloadPacket)
 
 
 @once
 def is_foreign_and_writes(operator: Any) -> bool:
     """Operators of other libraries that write to arguments: they have no functional variants."""
-    family = operator if isinstance(operator, torch._ops.OpOverloadPacket) else operator._overloadpacket
+    family = operator if isinstance(operator, OpOverloadPacket) else operator._overloadpacket
     if family._qualified_op_name.partition("::")[0] in ("aten", "prims") or is_collective_operator(family):
         return False
     overloads = [getattr(family, name) for name in family.overloads()] if operator is family else [operator]

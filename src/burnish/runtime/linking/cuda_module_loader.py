@@ -28,6 +28,8 @@ from typing import Any
 import torch
 
 from ...concurrency.compute_once import once
+from ...torch_private import cuda_get_current_raw_stream as current_stream
+from ...torch_private import cuda_get_device as current_device
 from ..program.native_kernels import NativeKernel, Words
 
 POINTER, NUMBER, NOTHING, SIZE = 0, 1, 2, 3
@@ -215,9 +217,6 @@ def launch_address() -> int:
 
 
 # ---- called by drivers of programs
-
-current_device: Callable[[], int] = getattr(torch._C, "_cuda_getDevice", lambda: 0)
-current_stream: Callable[[int], int] = getattr(torch._C, "_cuda_getCurrentRawStream", lambda index: 0)
 
 
 def start(kernel: CudaKernel, *tensors: torch.Tensor) -> None:

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import torch
 
+from ...torch_private import get_current_graph_task_keep_graph, top_saved_tensors_default_hooks
 from .eager_double_backward import apart, at_no_level, needs_gradient, run_again
 from .kinds_of_tangents import LAZY, NOT_IN_MEMORY, as_expected, keys_of
 from .rebuild_aliased_gradients import copied_if_held, is_turned, with_tangents, with_views
@@ -135,7 +136,7 @@ def check_twice(layout: GradientLayout, kind: str) -> None:
 
 def saving_is_watched() -> bool:
     """Whether there are saved-tensor hooks."""
-    return torch._C._autograd._top_saved_tensors_default_hooks(True) is not None
+    return top_saved_tensors_default_hooks(True) is not None
 
 
 def autograd_is_watched() -> bool:
@@ -463,7 +464,7 @@ def free_after(ctx: Any, layout: GradientLayout) -> None:
 
 
 def is_last_backward(layout: GradientLayout) -> bool:
-    return layout.frees and not torch._C._autograd._get_current_graph_task_keep_graph()
+    return layout.frees and not get_current_graph_task_keep_graph()
 
 
 def copies_of_some(kept: Sequence[Any], some: Sequence[int]) -> list[Any]:

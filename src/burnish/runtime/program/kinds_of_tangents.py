@@ -13,16 +13,16 @@ from typing import Any
 
 import torch
 
+from ...torch_private import DispatchKey, dispatch_keys
+from ...torch_private import DispatchKeySet as Keys
 from .program import is_laid_out, restrided
 
-dispatch_keys = torch._C._dispatch_keys
-Keys = torch._C.DispatchKeySet
-LAZY = Keys(torch._C.DispatchKey.Conjugate).raw_repr() | Keys(torch._C.DispatchKey.Negative).raw_repr()
+LAZY = Keys(DispatchKey.Conjugate).raw_repr() | Keys(DispatchKey.Negative).raw_repr()
 """The dispatch keys of tensors whose memory holds other values than theirs."""
 NOT_IN_MEMORY = ~(
     dispatch_keys(torch.empty(0, device="cpu")).raw_repr()
-    | Keys(torch._C.DispatchKey.CUDA).raw_repr()
-    | Keys(torch._C.DispatchKey.AutocastCUDA).raw_repr()
+    | Keys(DispatchKey.CUDA).raw_repr()
+    | Keys(DispatchKey.AutocastCUDA).raw_repr()
     | LAZY
 )
 """Those of tensors that kernels cannot read: sparse and nested ones, those of a class with a ``__torch_dispatch__``,

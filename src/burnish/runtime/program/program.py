@@ -14,6 +14,7 @@ from typing import Any
 
 import torch
 
+from ...torch_private import compiler_guards, reinterpret_tensor
 from .restore_inputs_on_error import half_done
 
 
@@ -143,16 +144,13 @@ def empty_on(device: str) -> Callable[..., torch.Tensor]:
     def empty(shape: tuple[int, ...], stride: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:
         return torch.empty_strided(shape, stride, dtype=dtype, device=device)
 
-    return getattr(FOR_COMPILERS, f"_empty_strided_{device}", empty)
+    return getattr(compiler_guards, f"_empty_strided_{device}", empty)
 
 
 def shown(x: torch.Tensor, shape: tuple[int, ...], stride: tuple[int, ...], offset: int) -> torch.Tensor:
     """A view of the same memory in another shape, `offset` elements further on."""
     return x.as_strided(shape, stride, x.storage_offset() + offset)
 
-
-FOR_COMPILERS = getattr(getattr(torch._C, "_dynamo", None), "guards", None)
-"""One of torch's C++ modules."""
 
 BUILT_IN: dict[str, Any] = {
     "half_done": half_done,
@@ -162,6 +160,6 @@ BUILT_IN: dict[str, Any] = {
     "empty_strided": torch.empty_strided,
     "empty_cpu": empty_on("cpu"),
     "empty_cuda": empty_on("cuda"),
-    "shown": getattr(FOR_COMPILERS, "_reinterpret_tensor", shown),
+    "shown": reinterpret_tensor or shown,
 }
 """What every driver may use."""

@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from ...torch_private import will_engine_execute_node
+
 if TYPE_CHECKING:
     from ...captured_graph.aliased_gradients import Shown, TangentGradient
 
@@ -51,7 +53,7 @@ def with_tangents(found: Sequence[Any], turned: Sequence[tuple[TangentGradient, 
 def will_take_over(x: torch.Tensor) -> bool:
     """Whether this is a leaf that autograd accumulates a gradient in."""
     try:
-        return x.is_leaf and torch._C._will_engine_execute_node(torch.autograd.graph.get_gradient_edge(x).node)
+        return x.is_leaf and will_engine_execute_node(torch.autograd.graph.get_gradient_edge(x).node)
     except RuntimeError:  # torch.autograd.grad, which returns the gradients
         return False
 

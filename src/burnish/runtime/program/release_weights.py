@@ -25,6 +25,7 @@ from pathlib import Path
 import torch
 
 from ...errors import warn
+from ...torch_private import storage_use_count
 
 SMALLEST = 16 * mmap.PAGESIZE
 """Bytes. A watched tensor keeps some pages in memory: those of its samples."""
@@ -58,7 +59,7 @@ def release(
 
 
 def may_release(x: torch.Tensor) -> bool:
-    if type(x) not in (torch.Tensor, torch.nn.Parameter) or x.device.type != "cpu":
+    if storage_use_count is None or type(x) not in (torch.Tensor, torch.nn.Parameter) or x.device.type != "cpu":
         return False
     if x.layout is not torch.strided or x.is_inference() or x.is_pinned() or x.is_shared():
         return False
@@ -69,7 +70,7 @@ def may_release(x: torch.Tensor) -> bool:
 def references_to_memory(x: torch.Tensor) -> tuple[int, int]:
     """From torch, and from Python to the object that stands for it."""
     storage = x.untyped_storage()
-    return torch._C._storage_Use_Count(storage._cdata), sys.getrefcount(storage)
+    return storage_use_count(storage._cdata), sys.getrefcount(storage)
 
 
 def mapped(storages: Sequence[torch.UntypedStorage], folder: Path) -> tuple[mmap.mmap, list[torch.UntypedStorage]]:

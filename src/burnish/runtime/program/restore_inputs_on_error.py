@@ -25,6 +25,7 @@ from torch.fx import GraphModule, Node
 from ...captured_graph.compile_request import request_of
 from ...concurrency.compute_once import once
 from ...tensors.in_place_names import is_in_place_name
+from ...torch_private import OpOverload, OpOverloadPacket, unsafe_set_version_counter
 
 MOST_BYTES = 1 << 20
 """Copying more than this would slow the call noticeably."""
@@ -94,7 +95,7 @@ def name_of_function(target: Any) -> str:
 
 def is_of_torch(target: Any) -> bool:
     """Functions of other libraries may raise for any reason."""
-    if isinstance(target, (torch._ops.OpOverload, torch._ops.OpOverloadPacket)):
+    if isinstance(target, (OpOverload, OpOverloadPacket)):
         return str(target).startswith(("aten.", "prims."))
     module = getattr(target, "__module__", None) or type(target).__module__ or ""
     return module.partition(".")[0] in OF_TORCH
@@ -240,11 +241,10 @@ def copies(tensors: Sequence[torch.Tensor]) -> list[tuple[torch.Tensor, int | No
 
 def restore(x: torch.Tensor, copy: torch.Tensor, version: int | None) -> None:
     x.data.copy_(copy)
-    if version is not None and SET_VERSIONS is not None:
-        SET_VERSIONS((x,), (version,))
+    if version is not None:
+        unsafe_set_version_counter((x,), (version,))
 
 
-SET_VERSIONS = getattr(torch._C._autograd, "_unsafe_set_version_counter", None)
 PLAIN = (torch.Tensor, torch.nn.Parameter, torch.nn.Buffer)
 
 

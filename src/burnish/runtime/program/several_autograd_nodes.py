@@ -20,6 +20,7 @@ import torch
 from ...captured_graph.aliased_gradients import Shown
 from ...captured_graph.graph_autograd_nodes import Edge, Pieces, edge_of, find_pieces
 from ...concurrency.compute_once import once
+from ...torch_private import current_graph_task_id, execution_engine, set_grad_enabled
 from .autograd_function import Compiled, DifferentiableGraph, GradientLayout, check_twice
 from .eager_double_backward import apart, at_no_level, needs_gradient, run_again
 
@@ -101,12 +102,12 @@ class DifferentiableInPieces(DifferentiableGraph):
             call.drawn = torch.get_rng_state()
         is_on = torch.is_grad_enabled()
         try:  # torch's context managers take microseconds
-            torch._C._set_grad_enabled(False)
+            set_grad_enabled(False)
             made = list(forward(*inputs))
-            torch._C._set_grad_enabled(True)  # the graph itself may enable gradients
+            set_grad_enabled(True)  # the graph itself may enable gradients
             call.apply(pieces, backwards, made)
         finally:
-            torch._C._set_grad_enabled(is_on)
+            set_grad_enabled(is_on)
         return call.returned(made)
 
 
@@ -184,10 +185,10 @@ class CallInPieces:
     ) -> dict[int, Any]:
         """The gradients of a piece, by position among inputs and ports."""
         check_twice(layout, kind)
-        task = torch._C._current_graph_task_id()
+        task = current_graph_task_id()
         if self.again is None or self.again[0] != task:
             self.again = task, EagerPieces(self.step, self.inputs, self.outputs, layout.written, self.drawn)
-            torch.autograd.Variable._execution_engine.queue_callback(self.forget)  # type: ignore[attr-defined]
+            execution_engine.queue_callback(self.forget)
         return self.again[1].gradients(number, tangents, create_graph)
 
     def forget(self) -> None:

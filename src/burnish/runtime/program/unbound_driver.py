@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 
 import torch
 
+from ...torch_private import OpOverload, VariableFunctions
 from . import arena_memory
 from .call_origins import CallOrigins
 from .native_call_sequence import Entry, Fixed, InArena, Join, NativeCalls
@@ -43,17 +44,17 @@ def called(things: Mapping[str, Any]) -> dict[str, Any]:
 def straight(thing: Any) -> Any:
     """Torch's own function for an operator that takes the same arguments: its C++ argument parser is specific to it and
     takes half the time (a microsecond less for each call)."""
-    if isinstance(thing, torch._ops.OpOverload) and thing.namespace == "aten":
+    if isinstance(thing, OpOverload) and thing.namespace == "aten":
         return STRAIGHT.get(str(thing), thing)
     return thing
 
 
 STRAIGHT: dict[str, Any] = {
-    f"aten.{name}.{overload}": getattr(torch._C._VariableFunctions, name)
+    f"aten.{name}.{overload}": getattr(VariableFunctions, name)
     for name in ("addmm", "addmv", "baddbmm", "bmm", "cat", "mm", "mv")
     for overload in ("default", "out")
 }
-STRAIGHT["aten.convolution.default"] = torch._C._VariableFunctions.convolution
+STRAIGHT["aten.convolution.default"] = VariableFunctions.convolution
 
 
 class View(NamedTuple):

@@ -23,6 +23,7 @@ import torch
 from torch.autograd.graph import saved_tensors_hooks
 
 from ...concurrency.compute_once import once
+from ...torch_private import DisableTorchFunctionSubclass, dispatch_keys, top_saved_tensors_default_hooks
 
 WORD = 8
 ALL = (1 << 64) - 1
@@ -120,7 +121,7 @@ def tensor_layout() -> TensorLayout | None:
     # Independent of the caller's modes: they would change the tensors made here. Nor do its hooks see what is saved.
     try:
         with (
-            torch._C.DisableTorchFunctionSubclass(),
+            DisableTorchFunctionSubclass(),
             torch.inference_mode(False),
             torch.enable_grad(),
             saved_tensors_hooks(_as_it_is, _as_it_is) if _saving_is_watched() else nullcontext(),
@@ -135,7 +136,7 @@ def _as_it_is(x: Any) -> Any:
 
 
 def _saving_is_watched() -> bool:
-    return torch._C._autograd._top_saved_tensors_default_hooks(True) is not None
+    return top_saved_tensors_default_hooks(True) is not None
 
 
 def _only(found: Any) -> int:
@@ -158,7 +159,7 @@ def _found() -> TensorLayout:
         for k in range(LONGEST - 9)
         if words[k : k + 4] == [3, 101, 103, 107] and words[k + 6 : k + 9] == [30011, 211, 2]
     )
-    keys = _only(k for k in range(rank + 11, LONGEST) if words[k] == torch._C._dispatch_keys(x).raw_repr())
+    keys = _only(k for k in range(rank + 11, LONGEST) if words[k] == dispatch_keys(x).raw_repr())
     count = _only(k for k in range(rank + 11, keys) if words[k] == x.numel())
     if keys != count + 2:
         raise _Unclear

@@ -19,6 +19,7 @@ from typing import Any
 import torch
 
 from ...concurrency.compute_once import once
+from ...torch_private import DisableTorchFunctionSubclass
 from .native_watch import Unwatchable, Watch
 from .tensor_guard_layout import LONGEST, WORD, tensor_layout, words_at
 
@@ -105,7 +106,7 @@ def state_layout() -> StateLayout | None:
     if layout is None:
         return None
     try:
-        with torch._C.DisableTorchFunctionSubclass(), torch.inference_mode(False):
+        with DisableTorchFunctionSubclass(), torch.inference_mode(False):
             return _found(layout.implementation, layout.rank)
     except (ValueError, AttributeError, RuntimeError):
         return None

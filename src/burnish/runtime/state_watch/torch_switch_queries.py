@@ -18,12 +18,13 @@ import torch
 
 from ...concurrency.compute_once import once
 from ...tensors.float32_precision import precision_on_gpus
+from ...torch_private import dispatch_key_parse, get_tracing_state, len_torch_dispatch_stack, len_torch_function_stack
 
 BYTE, WHOLE = 0xFF, (1 << 64) - 1
 CPU, CUDA = 0, 1
 """c10::DeviceType."""
 
-TRACER = int(torch._C._dispatch_key_parse("Tracer"))
+TRACER = int(dispatch_key_parse("Tracer"))
 """c10::DispatchKey, which is on while `torch.jit.trace` records."""
 
 Switch = tuple[int, int, tuple[int, int], int]
@@ -42,8 +43,8 @@ ASKED: tuple[tuple[str, str, int | None, int, Callable[[], int] | None], ...] = 
     ("c10", "_ZN3c108GradMode10is_enabledEv", 0, BYTE, torch.is_grad_enabled),
     ("c10", "_ZN3c1013InferenceMode10is_enabledEv", 0, BYTE, torch.is_inference_mode_enabled),
     ("c10", "_ZN3c1031get_default_dtype_as_scalartypeEv", 0, BYTE, None),
-    ("torch_cpu", "_ZN2at4impl22PythonTorchFunctionTLS9stack_lenEv", 0, WHOLE, torch._C._len_torch_function_stack),
-    ("c10", "_ZN3c104impl20TorchDispatchModeTLS9stack_lenEv", 0, WHOLE, torch._C._len_torch_dispatch_stack),
+    ("torch_cpu", "_ZN2at4impl22PythonTorchFunctionTLS9stack_lenEv", 0, WHOLE, len_torch_function_stack),
+    ("c10", "_ZN3c104impl20TorchDispatchModeTLS9stack_lenEv", 0, WHOLE, len_torch_dispatch_stack),
     ("torch_cpu", "_ZN2at4impl22PythonTorchFunctionTLS18get_disabled_stateEv", 0, BYTE, None),
     ("torch_cpu", "_ZNK2at7Context23deterministicAlgorithmsEv", None, BYTE, torch.are_deterministic_algorithms_enabled),
     (
@@ -68,7 +69,7 @@ ASKED: tuple[tuple[str, str, int | None, int, Callable[[], int] | None], ...] = 
         "_ZN3c104impl28tls_is_dispatch_key_includedENS_11DispatchKeyE",
         TRACER,
         BYTE,
-        lambda: torch._C._get_tracing_state() is not None,
+        lambda: get_tracing_state() is not None,
     ),
     ("torch_cpu", PRECISION, None, BYTE, lambda: PRECISIONS[precision_on_gpus()]),
 )

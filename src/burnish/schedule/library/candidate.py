@@ -23,6 +23,7 @@ import torch
 
 from ...concurrency.compute_once import once
 from ...tensors.tensor_types import TensorType, contiguous_stride, same_layout
+from ...torch_private import OpOverload
 from .call_specs import Spec
 from .own_kernels.matmul_tiling_and_packing import Step, Stream
 
@@ -44,11 +45,11 @@ class Operand:
 class Call:
     """One torch operator and its positional arguments: constants, and Operands for the tensors."""
 
-    operator: torch._ops.OpOverload
+    operator: OpOverload
     arguments: tuple[Any, ...]
     keywords: tuple[tuple[str, Any], ...] = ()
     """Keyword-only arguments, of the same two kinds."""
-    out: torch._ops.OpOverload | None = None
+    out: OpOverload | None = None
     """The overload that writes into a tensor given as the keyword `out`, where it does so without a copy."""
     result: TensorType | None = None
     """The type that the operator returns, where the candidate's output is a view of it with another shape."""

@@ -100,7 +100,9 @@ VERSIONS = {(3, 11): PYTHON_3_11, (3, 12): PYTHON_3_12, (3, 13): PYTHON_3_13, (3
 
 
 def why_not_interpreted() -> str | None:
-    """A sentence if this Python has other instructions than the versions above."""
+    """A sentence if this Python has other instructions than the versions above, or other objects in memory."""
+    if "t" in getattr(sys, "abiflags", ""):  # objects are laid out otherwise, and threads change them while we look
+        return "this Python was built without the global interpreter lock."
     if sys.version_info[:2] in VERSIONS:
         return None
     oldest, newest, here = (".".join(map(str, v)) for v in (min(VERSIONS), max(VERSIONS), sys.version_info[:2]))

@@ -18,6 +18,7 @@ from typing import Any
 
 import torch
 
+from ....torch_private import VariableFunctions
 from ... import breaks
 from ...engine.interpreted_or_native import is_pure_module, is_trusted
 from ...guards.tensor_metadata import TENSOR_TYPES, is_tensor
@@ -80,7 +81,7 @@ def call_builtin(m: Any, function: BuiltinFunctionType, args: tuple, kwargs: dic
         return builtin_functions.apply_function(m, (owner, *args), kwargs)
     if is_tensor(owner):
         return call_torch(m, function, args, kwargs)
-    if owner is torch._C._VariableFunctions or getattr(function, "__module__", None) in TORCH_BUILTIN_MODULES:
+    if owner is VariableFunctions or getattr(function, "__module__", None) in TORCH_BUILTIN_MODULES:
         return torch_switches.call(m, function, args, kwargs)
     if owner is None or isinstance(owner, types.ModuleType):
         if is_pure_module(function.__module__) or function in builtin_functions.PURE:

@@ -21,6 +21,7 @@ import torch
 
 from ....captured_graph import observed_custom_operator_types
 from ....tensors.collective_operators import is_collective_operator
+from ....torch_private import OpOverload, OpOverloadPacket
 from ... import breaks
 from ...engine.guard_object_parts import is_argument
 from ...engine.interpreted_or_native import is_trusted_type
@@ -71,7 +72,7 @@ def call(m: Any, function: Any, args: tuple, kwargs: dict) -> Any:
         return call(m, function.func, positional_of_partial(m, function, args), merged)
     if kind is functools._lru_cache_wrapper:
         return call_cached(m, function, args, kwargs)
-    if kind in (torch._ops.OpOverload, torch._ops.OpOverloadPacket):
+    if kind in (OpOverload, OpOverloadPacket):
         return call_operator(m, function, args, kwargs)
     if kind is weakref.ref:
         return call_weakref(m, function) if not args and not kwargs else m.plainly(function, *args, **kwargs)

@@ -13,9 +13,8 @@ from inspect import CO_VARARGS, CO_VARKEYWORDS
 from types import FunctionType, MethodType
 from typing import Any
 
-import torch
-
 from ....concurrency.compute_once import once
+from ....torch_private import DisableTorchFunction
 from ... import breaks
 from ...engine.interpreted_or_native import (
     OUR_PATH,
@@ -203,7 +202,7 @@ def _jagged(m: Any, function: FunctionType, args: tuple, kwargs: dict) -> Any:
     """Functions that make jagged tensors. The one that stands for any of them in torch's operators is made once."""
     if function.__name__ != "_nt_view_dummy":
         return push_ordinary(m, function, decode(function.__code__), args, kwargs)
-    with torch._C.DisableTorchFunction():
+    with DisableTorchFunction():
         made = m.plainly(function)
     return m.heap.admit(made, m.heap.sources.pin(made))
 

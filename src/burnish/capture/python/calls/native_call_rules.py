@@ -16,6 +16,7 @@ from typing import Any
 
 import torch
 
+from ....torch_private import assert_true
 from ... import breaks
 from ...engine.interpreted_or_native import is_pure_module, is_user_type
 from ...guards.builtin_container_subclasses import elements_of, items_of
@@ -34,7 +35,7 @@ from . import reflection, torch_function_of_non_tensors
 
 def call_leaf(m: Any, function: FunctionType, args: tuple, kwargs: dict) -> Any:
     """A Python function of torch, or a pure one of the standard library, as one native call."""
-    if function is torch._assert and args and type(args[0]) is bool:
+    if function is assert_true and args and type(args[0]) is bool:
         # Of a bool it is Python's own statement: no call of the graph, and the message is never shown.
         return None if args[0] else m.plainly(function, *map(guard_before_native_read.settled, args))
     for value in (*args, *kwargs.values()) if kwargs else args:

@@ -17,9 +17,10 @@ from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple
 
 import torch
-from torch._C import _len_torch_function_stack as _count_modes
-from torch.overrides import TorchFunctionMode, _pop_mode, _push_mode, handle_torch_function
+from torch.overrides import TorchFunctionMode, handle_torch_function
 
+from ....torch_private import len_torch_function_stack as _count_modes
+from ....torch_private import pop_mode, push_mode
 from ...guards.tensor_metadata import TENSOR_TYPES
 from ...guards.value_or_identity import UNEXPOSED
 from ...interpreter.frames import MISSING
@@ -93,7 +94,7 @@ def received(function: Any, args: tuple, kwargs: dict) -> Shown | None:
     """The first call that torch shows to modes; None where it shows none."""
     probe, modes = Probe(), _count_modes()
     try:
-        _push_mode(probe)
+        push_mode(probe)
         function(*args, **kwargs)
     except Received:
         return probe.shown
@@ -101,7 +102,7 @@ def received(function: Any, args: tuple, kwargs: dict) -> Shown | None:
         return None
     finally:
         if _count_modes() > modes:
-            _pop_mode()
+            pop_mode()
     return None
 
 

@@ -16,6 +16,7 @@ from typing import Any
 
 import torch
 
+from ....torch_private import DisableTorchFunctionSubclass, InferenceMode
 from ... import breaks
 from ...interpreter.reads_past_overrides import store_class_fact
 from ...numbers.live_scalars import Live
@@ -124,9 +125,9 @@ CONTAINER_RULES: tuple[tuple[type | tuple[type, ...], Callable], ...] = (
 )
 KIND_RULES: tuple[tuple[Callable[[type], bool], Callable], ...] = (
     (lambda kind: issubclass(kind, type), call_class),
-    (lambda kind: kind is torch._C._InferenceMode, call_inference_mode),
+    (lambda kind: kind is InferenceMode, call_inference_mode),
     (lambda kind: issubclass(kind, torch.autograd.graph.Node), call_autograd_node),
-    (lambda kind: kind is torch._C.DisableTorchFunctionSubclass, call_natively),
+    (lambda kind: kind is DisableTorchFunctionSubclass, call_natively),
     (lambda kind: kind is torch.device, call_device),
     (lambda kind: issubclass(kind, in_memory_streams.KINDS), in_memory_streams.call_method),
     (lambda kind: kind in locks.KINDS, locks.call_method),

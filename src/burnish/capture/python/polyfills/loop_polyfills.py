@@ -7,8 +7,8 @@ associative_scan(combine, (a, b), dim=2)                                    Mamb
 from __future__ import annotations
 
 import torch
-from torch.utils import _pytree as pytree
 
+from ....torch_private import pytree
 from ...pytorch.higher_order.loop_operators import leave_to_torch
 
 MOST_STEPS = 256

@@ -19,6 +19,7 @@ from typing import Any
 
 import torch
 
+from ....torch_private import CustomOpDef, OpOverload, OpOverloadPacket, SingleLevelFunction, VariableFunctions
 from ...engine.interpreted_or_native import is_trusted
 from ...interpreter.frames import MISSING, cell_value
 from ..torch_call_roles import IMMEDIATE
@@ -36,7 +37,7 @@ BUILTINS = frozenset(
 )
 """Python builtins that may be called: none of them has an observable side effect."""
 PURE_MODULES = (math, operator)
-OPERATORS = (torch._ops.OpOverload, torch._ops.OpOverloadPacket, torch._library.custom_ops.CustomOpDef)
+OPERATORS = (OpOverload, OpOverloadPacket, CustomOpDef)
 """Of torch and other libraries: compiled code calls them as well."""
 TORCH_NAMESPACES = """
     torch.nn.functional torch.functional torch._tensor torch.special torch.linalg torch.fft torch.autograd.grad_mode
@@ -275,7 +276,7 @@ FUNCTION_META = type(torch.autograd.Function)
 
 
 def has_setup(cls: type) -> bool:
-    return cls.setup_context is not torch.autograd.function._SingleLevelFunction.setup_context  # type: ignore
+    return cls.setup_context is not SingleLevelFunction.setup_context  # type: ignore
 
 
 def is_constant(value: Any) -> bool:
@@ -295,7 +296,7 @@ def is_torch_function(value: Any) -> bool:
     if isinstance(value, (types.BuiltinFunctionType, types.MethodDescriptorType)):
         owner = getattr(value, "__self__", None)
         return (
-            owner is torch._C._VariableFunctions or module in TORCH_NAMESPACES or module == "torch"
+            owner is VariableFunctions or module in TORCH_NAMESPACES or module == "torch"
         ) and not value.__name__.startswith(("set_", "_set_"))
     if isinstance(value, type):
         return value in TORCH_CLASSES

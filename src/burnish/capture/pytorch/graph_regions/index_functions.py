@@ -15,8 +15,8 @@ from typing import Any
 import torch
 from torch.fx import Graph, GraphModule
 from torch.overrides import TorchFunctionMode
-from torch.utils._python_dispatch import TorchDispatchMode
 
+from ....torch_private import TorchDispatchMode
 from ...engine.torch_call_records import Call
 from ...guards.tensor_metadata import TENSOR_TYPES
 from .graph_region import GraphRegion

@@ -20,10 +20,9 @@ import operator
 from collections.abc import Callable
 from typing import Any
 
-import torch
 from torch.autograd import forward_ad
-from torch.utils._python_dispatch import _get_current_dispatch_mode
 
+from ....torch_private import get_current_dispatch_mode, is_fwd_grad_enabled, set_fwd_grad_enabled
 from ... import breaks
 from ...engine.break_signals import Stop
 from ...numbers.live_scalars import Expression
@@ -48,7 +47,7 @@ class DualLevel(Transform):
         """The program has left the level."""
         m, recorder, start = self.m, self.m.recorder, self.start.calls
         self.lowered.__exit__(None, None, None)
-        if self.start.has_switched() or m.plainly(torch._C._is_fwd_grad_enabled) != self.has_tangents:
+        if self.start.has_switched() or m.plainly(is_fwd_grad_enabled) != self.has_tangents:
             self.refuse("a change of a global switch between the start and the end of a dual level")
         made = [value() for value, at in recorder.known.values() if isinstance(at.call, int) and at.call >= start]
         self.forget()
@@ -60,7 +59,7 @@ class DualLevel(Transform):
     def leave(self) -> None:
         """The trace ends inside the level."""
         if self.m.region is self:
-            if _get_current_dispatch_mode() is self.lowered:
+            if get_current_dispatch_mode() is self.lowered:
                 self.lowered.__exit__(None, None, None)
             self.m.region = self.outer
             self.m.ends_in_level = True
@@ -105,7 +104,7 @@ def perform(m: Any, function: Callable, args: tuple, kwargs: dict) -> Any:
 
 def ask_for_tangents(m: Any, args: tuple = (), kwargs: Any = None) -> bool:
     """Whether forward-mode differentiation is on; guarded unless the program has set it itself."""
-    answer = m.plainly(torch._C._is_fwd_grad_enabled, *args, **(kwargs or {}))
-    if not any(call.target is torch._C._set_fwd_grad_enabled for call in m.recorder.calls):
-        m.guard_outcome(Expression(operator.eq, (Expression(torch._C._is_fwd_grad_enabled, ()), answer)), True)
+    answer = m.plainly(is_fwd_grad_enabled, *args, **(kwargs or {}))
+    if not any(call.target is set_fwd_grad_enabled for call in m.recorder.calls):
+        m.guard_outcome(Expression(operator.eq, (Expression(is_fwd_grad_enabled, ()), answer)), True)
     return answer

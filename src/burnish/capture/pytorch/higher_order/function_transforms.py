@@ -22,6 +22,7 @@ from typing import Any, NoReturn
 import torch
 
 from ....runtime.argument_trees import mapped, tensors_in
+from ....torch_private import is_functorch_wrapped_tensor
 from ... import breaks
 from ...engine.break_signals import BreakAfterOperation, Stop
 from ...engine.torch_call_records import Call
@@ -311,7 +312,7 @@ def why_not_transformed(cls: type, names: Names) -> str | None:
 
 def is_wrapped(value: Any) -> bool:
     """Whether a tensor belongs to a level of a transform."""
-    return isinstance(value, torch.Tensor) and torch._C._functorch.is_functorch_wrapped_tensor(value)
+    return isinstance(value, torch.Tensor) and is_functorch_wrapped_tensor(value)
 
 
 def is_functorch(function: Callable) -> bool:

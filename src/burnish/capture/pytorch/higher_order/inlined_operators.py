@@ -17,8 +17,8 @@ from types import FunctionType
 from typing import Any
 
 import torch
-from torch.utils import _pytree as pytree
 
+from ....torch_private import pytree
 from ...interpreter.frames import MISSING
 from .. import writes_of_calls
 from . import outline_recorded_calls

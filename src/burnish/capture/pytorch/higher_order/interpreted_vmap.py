@@ -15,8 +15,14 @@ from types import CellType, FunctionType
 from typing import Any
 
 import torch
-from torch._C import _functorch as native
 
+from ....torch_private import (
+    add_batch_dim,
+    get_dynamic_layer_stack_depth,
+    is_batchedtensor,
+    pop_dynamic_layer_stack,
+    remove_batch_dim,
+)
 from ...interpreter.frames import MISSING, cell_value
 from ...python.operators import guard_before_native_read
 from ..opaque_nodes import IMMEDIATE
@@ -54,15 +60,15 @@ def named_cells(function: FunctionType) -> Iterator[tuple[str, CellType]]:
 
 def run(region: Any, function: FunctionType, args: tuple, kwargs: dict) -> Any:
     """Call ``vmap(f)`` in a region. What leaves it early leaves the levels of its own as well."""
-    depth = native.get_dynamic_layer_stack_depth()
+    depth = get_dynamic_layer_stack_depth()
     held = {name: region.held_by(cell) for name, cell in named_cells(function)}
     given = [held[name] for name in ("func", "in_dims", "out_dims", "randomness", "chunk_size")]
     outer, region.lowered.current = region.lowered.current, None
     try:
         return call_nested(region.m, function.__globals__["vmap_impl"], (*given, *args), kwargs)
     except BaseException:
-        while native.get_dynamic_layer_stack_depth() > depth:  # one by one: at once, PyTorch 2.11 pops one too many
-            native.pop_dynamic_layer_stack()
+        while get_dynamic_layer_stack_depth() > depth:  # one by one: at once, PyTorch 2.11 pops one too many
+            pop_dynamic_layer_stack()
         raise
     finally:
         region.lowered.current = outer
@@ -93,5 +99,5 @@ def call_native(function: Callable, m: Any, args: tuple, kwargs: dict) -> Any:
 
 HANDLERS = {
     function: functools.partial(call_native, function)
-    for function in (native._add_batch_dim, native._remove_batch_dim, native.is_batchedtensor)
+    for function in (add_batch_dim, remove_batch_dim, is_batchedtensor)
 }

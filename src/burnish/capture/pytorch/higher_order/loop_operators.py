@@ -21,10 +21,10 @@ from types import FunctionType
 from typing import Any, NoReturn
 
 import torch
-from torch.utils import _pytree as pytree
 
 from ....runtime.argument_trees import mapped
 from ....runtime.eager.loop_operators import LoopOperator, with_numbers
+from ....torch_private import associative_scan_module, pytree
 from ... import breaks
 from ...engine.break_signals import BreakAfterOperation, Stop
 from ...engine.build_fx_graph import GRAPH_NAME
@@ -353,7 +353,8 @@ for _name in OPERATORS:
     _operator = getattr(torch.ops.higher_order, _name, None)
     if _operator is not None:
         HANDLERS[type(_operator).__call__] = operator_called
-_scan = getattr(torch._higher_order_ops, "associative_scan", None)
-_scan = getattr(_scan, "associative_scan", _scan)  # the function, or the module that contains it
+_scan = getattr(
+    associative_scan_module, "associative_scan", associative_scan_module
+)  # the function, or the module that contains it
 if _scan is not None:
     HANDLERS[_scan] = associative_scan

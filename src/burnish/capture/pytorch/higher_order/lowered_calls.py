@@ -13,10 +13,10 @@ import weakref
 from typing import Any, NamedTuple, NoReturn
 
 import torch
-from torch.utils._python_dispatch import TorchDispatchMode
 
 from ....runtime.argument_trees import mapped
 from ....tensors.in_place_names import VIEW_OF_RESHAPING
+from ....torch_private import OpOverload, TorchDispatchMode, set_grad_enabled
 from ... import breaks
 from ...engine.break_signals import Stop
 from ...engine.torch_call_records import Call, Handle
@@ -85,7 +85,7 @@ class LoweredCalls(TorchDispatchMode):
     @internal
     def __torch_dispatch__(self, func: Any, types: Any, args: tuple = (), kwargs: dict | None = None) -> Any:
         kwargs = kwargs or {}
-        if not isinstance(func, torch._ops.OpOverload):
+        if not isinstance(func, OpOverload):
             self.refuse(f"the operator {func}")
         if any(tag in func.tags for tag in DATA_TAGS) and not (func is INDEX and not has_masks(args[1])):
             self.reads_data = self.reads_data or f"{func}, which reads data"
@@ -246,12 +246,12 @@ class LoweredCalls(TorchDispatchMode):
         for operation in reversed(kept):
             if learns and operation.has_gradients != mode:
                 mode = operation.has_gradients
-                recorder.calls.append(Call(torch._C._set_grad_enabled, (mode,), {}, line))
+                recorder.calls.append(Call(set_grad_enabled, (mode,), {}, line))
             for handle in operation.made:
                 handle.call = len(recorder.calls)
             recorder.calls.append(operation.call._replace(line=line))
         if mode != self.grad_mode:
-            recorder.calls.append(Call(torch._C._set_grad_enabled, (self.grad_mode,), {}, line))
+            recorder.calls.append(Call(set_grad_enabled, (self.grad_mode,), {}, line))
         stays = {id(h) for operation in kept for h in operation.made}
         for key, (value, handle) in self.table.items():
             if id(handle) in stays:

@@ -19,15 +19,13 @@ from types import FunctionType, MethodType
 from typing import Any
 
 from torch.utils import checkpoint as torch_checkpoint
-from torch.utils._python_dispatch import TorchDispatchMode
 
+from ....torch_private import CachedTorchDispatchMode, CachingTorchDispatchMode, TorchDispatchMode
 from ...engine.break_signals import BreakAfterOperation, Stop
 from ...interpreter.frames import Raised
 from ..custom_functions.autograd_function_side_effects import written_by
 from .native_callbacks import run_nested
 
-CACHING = getattr(torch_checkpoint, "_CachingTorchDispatchMode", None)
-CACHED = getattr(torch_checkpoint, "_CachedTorchDispatchMode", None)
 IGNORED = frozenset(getattr(torch_checkpoint, "SAC_IGNORED_OPS", ()))
 SAVES = frozenset(
     getattr(torch_checkpoint.CheckpointPolicy, name)
@@ -38,7 +36,7 @@ SAVES = frozenset(
 
 def policy_of(m: Any, context_fn: Any) -> Any:
     """The policy of a selective checkpoint; None if ``context_fn`` makes other contexts."""
-    if CACHING is None or not callable(context_fn):
+    if CachingTorchDispatchMode is None or not callable(context_fn):
         return None
     start = m.frame, list(m.frame.stack), m.recorder.mark()
     try:
@@ -47,7 +45,7 @@ def policy_of(m: Any, context_fn: Any) -> Any:
         m.frame, m.frame.stack[:] = start[0], start[1]
         m.recorder.undo_to(start[2])
         return None
-    if type(made) is not tuple or tuple(map(type, made)) != (CACHING, CACHED):
+    if type(made) is not tuple or tuple(map(type, made)) != (CachingTorchDispatchMode, CachedTorchDispatchMode):
         return None
     policy = made[0].policy_fn
     if type(policy) not in (FunctionType, MethodType, functools.partial):

@@ -18,6 +18,7 @@ from torch.nn.modules import module as of_all_modules
 from torch.utils.hooks import BackwardHook
 
 from ....runtime.eager import module_backward_hooks as steps
+from ....torch_private import get_backward_hooks, get_backward_pre_hooks
 from ... import breaks
 from ...engine.torch_call_records import Call
 from ...guards.tensor_metadata import TENSOR_TYPES
@@ -98,12 +99,12 @@ def lists_of_hooks(m: Any, args: tuple, kwargs: dict) -> Any:
     if not is_outside(m, module):
         return MISSING
     m.load_attr(module, "_is_full_backward_hook")  # guarded
-    return torch.nn.Module._get_backward_hooks(module)
+    return get_backward_hooks(module)
 
 
 def list_of_hooks(m: Any, args: tuple, kwargs: dict) -> Any:
     """``module._get_backward_pre_hooks()``."""
-    return torch.nn.Module._get_backward_pre_hooks(args[0]) if is_outside(m, args[0]) else MISSING
+    return get_backward_pre_hooks(args[0]) if is_outside(m, args[0]) else MISSING
 
 
 def is_outside(m: Any, module: torch.nn.Module) -> bool:
@@ -111,8 +112,8 @@ def is_outside(m: Any, module: torch.nn.Module) -> bool:
 
 
 HANDLERS: dict[Callable, Callable] = {
-    torch.nn.Module._get_backward_hooks: lists_of_hooks,
-    torch.nn.Module._get_backward_pre_hooks: list_of_hooks,
+    get_backward_hooks: lists_of_hooks,
+    get_backward_pre_hooks: list_of_hooks,
     BackwardHook.setup_input_hook: set_up_inputs,
     BackwardHook.setup_output_hook: set_up_outputs,
 }

@@ -17,10 +17,15 @@ from types import CodeType, FunctionType
 from typing import Any
 
 import torch
-from torch.optim import _functional
-from torch.optim import optimizer as torch_optimizer
 
 from ....settings import current
+from ....torch_private import (
+    disable_dynamo,
+    group_tensors_by_device_and_dtype,
+    maybe_opt_step,
+    use_grad_for_differentiable,
+)
+from ....torch_private import sparse_adam as torch_sparse_adam
 from ...interpreter.frames import MISSING
 from .. import opaque_nodes
 
@@ -85,14 +90,18 @@ def _is_step_kept_from_dynamo(inside: FunctionType, marks: dict) -> bool:
 
 def _code_inside(function: Callable, name: str) -> CodeType | None:
     """The code of the function that a decorator returns."""
-    found = (c for c in function.__code__.co_consts if isinstance(c, CodeType) and c.co_name == name)
+    found = (
+        c
+        for c in getattr(getattr(function, "__code__", None), "co_consts", ())
+        if isinstance(c, CodeType) and c.co_name == name
+    )
     return next(found, None)
 
 
 # Torch's decorators, by the code of the function they return.
 BY_CODE: dict[CodeType | None, Callable] = {
-    _code_inside(torch._compile._disable_dynamo, "inner"): _undisabled,
-    _code_inside(torch_optimizer._use_grad_for_differentiable, "_use_grad"): _step,
+    _code_inside(disable_dynamo, "inner"): _undisabled,
+    _code_inside(use_grad_for_differentiable, "_use_grad"): _step,
 }
 BY_CODE.pop(None, None)
 BY_ADDRESS = {id(code): handler for code, handler in BY_CODE.items()}  # hashing a code object reads all of it
@@ -107,7 +116,7 @@ def call_decorated(m: Any, function: FunctionType, args: tuple, kwargs: dict) ->
 def group_tensors(m: Any, args: tuple, kwargs: dict) -> Any:
     """Groups lists of tensors by device and type, which are guarded. It returns the tensors themselves."""
     m.heap.expose(args)
-    return m.plainly(torch._C._group_tensors_by_device_and_dtype, *args, **kwargs)
+    return m.plainly(group_tensors_by_device_and_dtype, *args, **kwargs)
 
 
 class SparseUpdate(opaque_nodes.OpaqueCall):
@@ -138,7 +147,7 @@ def update_each(parameters, gradients, averages, squares, steps, **options):  # 
 
 
 def update_sparsely(parameter: Any, gradient: Any, average: Any, square: Any, step: int, **options: Any) -> None:
-    _functional.sparse_adam([parameter], [gradient], [average], [square], [step], **options)
+    torch_sparse_adam([parameter], [gradient], [average], [square], [step], **options)
 
 
 def step_unless_infinite(m: Any, args: tuple, kwargs: dict) -> Any:
@@ -148,14 +157,7 @@ def step_unless_infinite(m: Any, args: tuple, kwargs: dict) -> Any:
 
 
 HANDLERS = {
-    torch.amp.GradScaler._maybe_opt_step: step_unless_infinite,
-    _functional.sparse_adam: sparse_adam,
+    maybe_opt_step: step_unless_infinite,
+    torch_sparse_adam: sparse_adam,
     update_sparsely: lambda m, args, kwargs: opaque_nodes.call_in_graph(m, SparseUpdate(), args, kwargs, reads=False),
 }
-
-HEALTH_CHECK = getattr(
-    torch.optim.Optimizer,
-    "_accelerator_graph_capture_health_check",
-    getattr(torch.optim.Optimizer, "_cuda_graph_capture_health_check", None),
-)
-"""Warns if a step becomes part of a CUDA graph without ``capturable``. Later runs need not repeat it."""

@@ -20,9 +20,14 @@ from types import CellType
 from typing import Any, NoReturn
 
 import torch
-from torch.optim.optimizer import _global_optimizer_post_hooks, _global_optimizer_pre_hooks
 
 from ....runtime.argument_trees import tensors_in
+from ....torch_private import (
+    debug_has_internal_overlap,
+    global_optimizer_post_hooks,
+    global_optimizer_pre_hooks,
+    unsafe_set_version_counter,
+)
 from ... import breaks
 from ...engine.break_signals import BreakAfterOperation, Stop
 from ...guards.tensor_metadata import TENSOR_TYPES
@@ -69,8 +74,8 @@ def runs_code_of_others(optimizer):  # type: ignore[no-untyped-def]
         and not hasattr(step, "_wrapped_by_lr_sched")
         or optimizer._optimizer_step_pre_hooks
         or optimizer._optimizer_step_post_hooks
-        or _global_optimizer_pre_hooks
-        or _global_optimizer_post_hooks
+        or global_optimizer_pre_hooks
+        or global_optimizer_post_hooks
     )
 
 
@@ -135,7 +140,7 @@ class SkippableStep(Region):
         """Note the content of a tensor, unless the step has made its memory."""
         if id(target) in self.before or self.is_made_here(target) and memory_of(target) not in self.memory:
             return
-        overlaps = torch._debug_has_internal_overlap(target) == 1
+        overlaps = debug_has_internal_overlap(target) == 1
         if overlaps or target.is_inference() or torch.is_grad_enabled() or not self.m.knows(target):
             self.refuse("a change of such a tensor")
         copy = self.m.recorder.call(torch.clone, (target,), {}, torch.clone, (target,), {})
@@ -186,7 +191,7 @@ class SkippableStep(Region):
         with torch.no_grad():
             for target, copy, version in reversed(self.before.values()):
                 target.copy_(copy)
-                torch._C._autograd._unsafe_set_version_counter((target,), (version,))
+                unsafe_set_version_counter((target,), (version,))
 
 
 def version_of(x: torch.Tensor) -> int:

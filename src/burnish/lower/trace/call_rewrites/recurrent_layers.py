@@ -17,13 +17,14 @@ from typing import Any
 import torch
 
 from ....ops.library.recurrent_shape_rules import RECURRENT, RECURRENT_BACKWARD, gradient_type, recurrent_types
+from ....torch_private import VF
 from ..aten_tracer import AtenTracer
 
 KINDS = {
-    torch._VF.gru: "gru",
-    torch._VF.rnn_tanh: "rnn_tanh",
-    torch._VF.rnn_relu: "rnn_relu",  # type: ignore
-    torch._VF.lstm: "lstm",
+    VF.gru: "gru",
+    VF.rnn_tanh: "rnn_tanh",
+    VF.rnn_relu: "rnn_relu",  # type: ignore
+    VF.lstm: "lstm",
 }  # type: ignore[attr-defined]
 
 

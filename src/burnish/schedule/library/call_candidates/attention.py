@@ -21,6 +21,7 @@ from functools import partial
 import torch
 
 from ....tensors.tensor_types import TensorType
+from ....torch_private import fused_sdp_choice, safe_softmax
 from ..call_specs import AttentionSpec
 from ..candidate import Call, Candidate, Operand, from_call
 from ..own_kernels.attention_tiling import own_attention
@@ -64,9 +65,7 @@ def as_flash(spec: AttentionSpec) -> tuple[bool, TensorType]:
         for type in (spec.q, spec.k, spec.v, spec.mask)
     )
     with torch.no_grad():
-        picked = torch._fused_sdp_choice(
-            q, k, v, mask, 0.0, spec.is_causal, scale=spec.scale, enable_gqa=spec.enable_gqa
-        )
+        picked = fused_sdp_choice(q, k, v, mask, 0.0, spec.is_causal, scale=spec.scale, enable_gqa=spec.enable_gqa)
         return picked == _FLASH, TensorType.of(torch.empty_like(q))
 
 
@@ -109,5 +108,5 @@ def _math(
     elif mask is not None:
         scores = scores.masked_fill_(~mask, float("-inf")) if mask.dtype is torch.bool else scores.add_(mask)
     # A fully masked row gives zeros, as in eager's kernels.
-    weights = torch.softmax(scores, -1) if mask is None else torch._safe_softmax(scores, -1)
+    weights = torch.softmax(scores, -1) if mask is None else safe_softmax(scores, -1)
     return torch.matmul(weights, v)

@@ -21,6 +21,7 @@ import torch
 
 from ....tensors.tensor_types import TensorType, contiguous_stride, has_stride
 from ....tensors.weight_packing import Panels
+from ....torch_private import conv_determine_backend_memory_format, select_conv_backend
 from ...layouts.channels_last_strides import channels_last_stride, is_channels_last, with_axis
 from ..call_specs import ConvSpec, LinearSpec
 from ..candidate import Call, Candidate, Operand, Tensors, from_call, from_steps
@@ -92,7 +93,7 @@ def eager_stride(spec: ConvSpec) -> tuple[int, ...]:
             type and torch.empty_strided(type.shape, type.stride, dtype=type.dtype, device="cpu")
             for type in (spec.x, spec.weight, spec.bias)
         )
-        backend = torch._C._select_conv_backend(
+        backend = select_conv_backend(
             x,
             weight,
             bias,
@@ -104,7 +105,7 @@ def eager_stride(spec: ConvSpec) -> tuple[int, ...]:
             spec.groups,
             None,
         )
-        kept = torch._C._conv_determine_backend_memory_format(x, weight, backend) is not torch.contiguous_format
+        kept = conv_determine_backend_memory_format(x, weight, backend) is not torch.contiguous_format
     return channels_last_stride(spec.output_shape) if kept else contiguous_stride(spec.output_shape)
 
 

@@ -1,0 +1,128 @@
+"""A Python or a torch that Burnish was not tested with: one warning, and everything runs eagerly."""
+
+import pytest
+import torch
+
+from burnish.torch_private import NEWEST, OLDEST
+
+from ..forked_programs import run_program
+
+OTHER_PYTHON = """
+import sys, torch
+
+class Version(tuple):
+    major, minor, micro, releaselevel, serial = 3, 99, 0, "final", 0
+
+sys.version_info = Version((3, 99, 0, "final", 0))
+"""
+PROGRAM = """
+import tempfile, warnings
+import burnish
+
+def fn(x):
+    return x.sin() + 1
+
+model = torch.nn.Sequential(*(torch.nn.Sequential(torch.nn.Linear(2, 2), torch.nn.ReLU()) for _ in range(3)))
+x = torch.ones(2, 2)
+with warnings.catch_warnings(record=True) as caught:
+    warnings.simplefilter("always")
+    compiled = burnish.compile(fn)
+    decorated = burnish.compile(backend="eager", fullgraph=True)(fn)
+    for _ in range(3):
+        assert torch.equal(compiled(x), fn(x)) and torch.equal(decorated(x), fn(x))
+        expected = model(x)
+        assert torch.equal(burnish.compile(model)(x), expected)
+        assert torch.equal(burnish.compile_regions(model)(x), expected)
+        assert torch.equal(burnish.compile_(model)(x), expected)
+print(*(str(each.message) for each in caught if "burnish" in str(each.message)), sep="\\n")
+try:
+    burnish.explain(fn)(x)
+except burnish.UserError as error:
+    print(error)
+"""
+TORCHS_OWN_COMPILER = """
+with warnings.catch_warnings(record=True):
+    assert torch.equal(torch.compile(fn, backend="burnish")(x), fn(x))
+try:
+    burnish.load(tempfile.gettempdir())
+except burnish.UserError as error:
+    print(error)
+"""
+
+
+def test_an_unknown_python_runs_everything_eagerly():
+    found = run_program(OTHER_PYTHON + PROGRAM)
+    known = "this is Python 3.99, and capture knows the bytecode of Python 3.11 to 3.14."
+    assert found.stdout.splitlines() == [
+        f"burnish: {known} Nothing is compiled: functions and modules run as plain Python.",
+        known,
+    ], found.stderr
+
+
+def test_a_python_without_the_global_lock_runs_everything_eagerly():
+    found = run_program("import sys, torch\nsys.abiflags += 't'\n" + PROGRAM)
+    known = "this Python was built without the global interpreter lock."
+    assert found.stdout.splitlines() == [
+        f"burnish: {known} Nothing is compiled: functions and modules run as plain Python.",
+        known,
+    ], found.stderr
+
+
+@pytest.mark.parametrize("version", ["2.10.1", "1.13.1+cu117", "2.99.0.dev20270101+cpu", "3.0.0a0+git1234"])
+def test_a_torch_outside_the_tested_releases_runs_everything_eagerly(version):
+    found = run_program(f"import torch\ntorch.__version__ = {version!r}\n" + PROGRAM + TORCHS_OWN_COMPILER)
+    oldest, newest = (".".join(map(str, each)) for each in (OLDEST, NEWEST))
+    hint = "; BURNISH_UNTESTED_TORCH=1 compiles all the same" if version > newest else ""
+    why = f"this is PyTorch {version}, and Burnish was tested with {oldest} to {newest}{hint}."
+    plain = f"burnish: {why} Nothing is compiled: functions and modules run as plain Python."
+    assert found.stdout.splitlines() == [plain, why, why], found.stderr
+
+
+def test_an_untested_torch_compiles_where_that_is_asked_for():
+    program = """
+import torch
+torch.__version__ = "2.99.0"
+import burnish
+burnish.settings.configure(untested_torch=True)
+print(burnish.explain(lambda x: x.sin() + 1)(torch.ones(2)).graph_count)
+"""
+    assert run_program(program).stdout == "1\n"
+
+
+NAMES_THAT_ARE_GONE = """
+import torch
+for holder, name in {gone}:
+    delattr(holder, name)
+"""
+
+
+def test_a_torch_without_a_private_name_runs_everything_eagerly():
+    gone = "[(torch._C, '_len_torch_dispatch_stack'), (torch._C, '_dispatch_keys')]"
+    found = run_program(NAMES_THAT_ARE_GONE.format(gone=gone) + PROGRAM)
+    names = "torch._C._len_torch_dispatch_stack, torch._C._dispatch_keys"
+    why = f"this is PyTorch {torch.__version__}, which has no {names}."
+    plain = f"burnish: {why} Nothing is compiled: functions and modules run as plain Python."
+    assert found.stdout.splitlines() == [plain, why], found.stderr
+
+
+def test_a_torch_without_a_function_that_programs_call_compiles():
+    gone = "[(torch, '_check_is_size'), (torch, '_check_tensor_all')]"
+    program = "import burnish\nprint(burnish.explain(lambda x: x.sin() + 1)(torch.ones(2)).graph_count)"
+    assert run_program(NAMES_THAT_ARE_GONE.format(gone=gone) + program).stdout == "1\n"
+
+
+ALL_GONE = """
+import importlib.util, pathlib, sys, torch, types
+
+place = pathlib.Path(importlib.util.find_spec("burnish").origin).parent / "torch_private.py"
+module = sys.modules["burnish.torch_private"] = types.ModuleType("burnish.torch_private")
+module.find = lambda *given: object().nothing
+exec(place.read_text().replace("reduce(getattr, ", "find("), vars(module))
+assert len(module.MISSING) > 100
+"""
+
+
+def test_a_torch_without_any_private_name_can_import_burnish():
+    found = run_program(ALL_GONE + PROGRAM)
+    lines = found.stdout.splitlines()
+    assert len(lines) == 2 and " more names. Nothing is compiled" in lines[0], found.stdout + found.stderr
