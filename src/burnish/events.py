@@ -32,6 +32,8 @@ from typing import Any, TypeVar, cast
 
 from torch._C import DisableTorchFunction
 
+from .concurrency.outside_errors import reraise_from_outside
+
 
 @dataclass(frozen=True, slots=True)
 class Event:
@@ -126,6 +128,7 @@ def _deliver(event: Event) -> None:
             try:
                 subscription.fn(event)
             except Exception as error:
+                reraise_from_outside(error)
                 _drop(subscription)
                 warnings.warn(
                     f"The event subscriber {subscription.fn!r} raised {type(error).__name__}: {error}. "

@@ -22,6 +22,7 @@ from torch.fx import GraphModule, Node
 
 from .. import events
 from ..captured_graph.warnings_already_given import filtered
+from ..concurrency.outside_errors import reraise_from_outside
 from ..errors import InternalError
 from ..runtime.contest.synchronized_clock import is_recorded
 from ..runtime.gpus_of_inputs import gpus_of
@@ -103,7 +104,8 @@ class Compared:
         given, copies = copied(inputs), copied(inputs)
         try:
             want = quietly(self.eager, copies)
-        except Exception:
+        except Exception as error:
+            reraise_from_outside(error)
             want = None  # compiled code raises as well
         has_drawn, has_its_own = numbers.restored()
         made = self.compiled(*inputs)
@@ -127,7 +129,8 @@ class Compared:
         wide = [as_float64(x) for x in given]
         try:
             return [*quietly(self.eager, wide), *wide]
-        except Exception:
+        except Exception as error:
+            reraise_from_outside(error)
             return None
 
     def gradients_in_float64(
@@ -141,7 +144,8 @@ class Compared:
             flows = [(results[k], as_float64(tangent).detach()) for k, tangent in tangents.items()]
             outputs, weights = zip(*flows, strict=True)
             return list(torch.autograd.grad(outputs, [wide[k] for k in places], weights, allow_unused=True))
-        except Exception:
+        except Exception as error:
+            reraise_from_outside(error)
             return None
 
     @contextlib.contextmanager
@@ -179,7 +183,8 @@ class Compared:
                     retain_graph=True,
                     allow_unused=True,
                 )
-            except RuntimeError:
+            except RuntimeError as error:
+                reraise_from_outside(error)
                 return
             # No gradient is one of zeros, and how gradients lie is left to each kernel.
             found = [

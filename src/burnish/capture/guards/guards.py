@@ -25,6 +25,7 @@ from typing import Any, NamedTuple
 
 import torch
 
+from ...concurrency.outside_errors import reraise_from_outside
 from ...tensors.tensor_types import is_leaf
 from ..interpreter.reads_past_overrides import dict_of
 from . import iterator_contents
@@ -359,6 +360,7 @@ def first_failure(guards: list[Guard], slots: list) -> Failure | None:
             condition = writer.test(guard)
             probe = writer.function("probe", "S", f"({condition}, {_found_expression(guard, writer)})")
         except Exception as error:  # a guard that cannot be displayed must not hide the miss itself
+            reraise_from_outside(error)
             return Failure(str(guard.source), guard.kind, f"could not be evaluated: {error}")
         answer = probe(slots)
         if answer is None:
@@ -366,7 +368,8 @@ def first_failure(guards: list[Guard], slots: list) -> Failure | None:
         if answer[0]:
             try:
                 return _in_words(guard, answer[1])
-            except Exception:  # a repr that raises, or an integer of more digits than Python writes
+            except Exception as error:  # a repr that raises, or an integer of more digits than Python writes
+                reraise_from_outside(error)
                 return Failure(guard.kind, _short(guard.expected), _short(answer[1]))
     return None
 
@@ -433,6 +436,7 @@ def _short(value: Any) -> str:
     # Tensor data is not read: that would wait for a GPU, and is an error while a stream is captured.
     try:
         text = f"a tensor of the shape {tuple(value.shape)}" if issubclass(type(value), torch.Tensor) else repr(value)
-    except Exception:
+    except Exception as error:
+        reraise_from_outside(error)
         text = f"<{type(value).__qualname__}>"
     return text if len(text) <= 80 else text[:77] + "..."

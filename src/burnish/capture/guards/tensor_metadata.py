@@ -22,6 +22,7 @@ import torch
 from torch.autograd import forward_ad
 from torch.nn.parameter import UninitializedTensorMixin
 
+from ...concurrency.outside_errors import reraise_from_outside
 from ...runtime.program.program import FOR_COMPILERS
 from ...tensors.eager_strides import packed_stride
 from ...tensors.float32_precision import precision_on_gpus
@@ -71,7 +72,8 @@ def facts_of(t: torch.Tensor) -> tuple:
     layout = t.layout
     try:
         shape, stride = t.shape, t.stride() if layout is STRIDED and not t.is_quantized else facts_of_layout(t)
-    except RuntimeError:  # nested: each part has its own size
+    except RuntimeError as error:  # nested: each part has its own size
+        reraise_from_outside(error)
         shape, stride = sizes_of_parts(t)
     return (
         type(t),

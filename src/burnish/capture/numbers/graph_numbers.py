@@ -24,6 +24,7 @@ from typing import Any
 
 import torch
 
+from ...concurrency.outside_errors import reraise_from_outside
 from ...tensors.in_place_names import is_in_place_name
 from .. import breaks
 from ..engine.interpreted_or_native import is_trusted_namespace
@@ -252,7 +253,8 @@ def apply(m: Any, operation: Callable | None, operands: tuple) -> Any:
     if operation in RECORDED and not (operation in SAME_KIND and len(set(map(type, values))) > 1):
         try:
             value = operation(*values)
-        except Exception:
+        except Exception as error:
+            reraise_from_outside(error)
             value = None  # an error for this run's numbers; reporting it needs the numbers
         if type(value) in (int, float):
             return live_scalars.make(value, GraphNumber(m.recorder.number(operation, operands)), m)

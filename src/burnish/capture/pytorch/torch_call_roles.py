@@ -17,6 +17,7 @@ import torch
 from torch import Tensor
 from torch.utils._pytree import tree_leaves, tree_map
 
+from ...concurrency.outside_errors import reraise_from_outside
 from ...runtime.argument_trees import tensors_in
 from ...runtime.eager.tensor_object_state import WATCHING
 from ...runtime.program.restore_inputs_on_error import is_of_torch
@@ -221,7 +222,8 @@ def is_sized_without_data(operator: Any, args: tuple, kwargs: dict, result: Any)
         return True
     try:
         expected = operator(*tree_map(without_data, args), **tree_map(without_data, kwargs))
-    except Exception:
+    except Exception as error:
+        reraise_from_outside(error)
         return False
     return [x.shape for x in tree_leaves(expected) if isinstance(x, Tensor)] == [
         x.shape for x in tree_leaves(result) if isinstance(x, Tensor)

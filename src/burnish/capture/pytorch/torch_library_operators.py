@@ -25,6 +25,7 @@ from torch._library.simple_registry import find_torch_dispatch_rule
 from torch._library.triton import triton_ops_to_kernels
 from torch.utils import _pytree as pytree
 
+from ...concurrency.outside_errors import reraise_from_outside
 from ...runtime.argument_trees import mapped, tensors_in
 from ...tensors.eager_strides import packed_order, packed_stride
 from ..guards.tensor_metadata import TENSOR_TYPES
@@ -262,7 +263,8 @@ class Results:
         args, kwargs = mapped(mapped(self.given, Place, lambda place: values[place.at]), Shaped, filled)
         try:
             made = self.operator(*args, **kwargs)
-        except Exception:  # with data it raises as well, where the program sees it
+        except Exception as error:  # with data it raises as well, where the program sees it
+            reraise_from_outside(error)
             return None
         leaves, structure = pytree.tree_flatten(made)
         if not all(leaf is None or isinstance(leaf, torch.Tensor) and leaf.is_meta for leaf in leaves):

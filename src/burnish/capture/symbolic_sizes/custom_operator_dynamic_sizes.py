@@ -15,6 +15,7 @@ from torch._library.fake_impl import set_ctx_getter
 from torch._library.simple_registry import singleton
 from torch.utils._pytree import tree_map
 
+from ...concurrency.outside_errors import reraise_from_outside
 from ...runtime.argument_trees import tensors_in
 from ..pytorch.torch_call_roles import without_data
 
@@ -47,7 +48,8 @@ def sizes_from_data(operator: Any, args: tuple, kwargs: dict, result: Any) -> li
         try:
             with set_ctx_getter(lambda context=context: context), torch.no_grad():
                 made = entry.fake_impl.kernel(*given[0], **given[1])
-        except Exception:
+        except Exception as error:
+            reraise_from_outside(error)
             return None
         shapes.append([tuple(x.shape) for x in tensors_in((made,))])
     found = [tuple(x.shape) for x in tensors_in((result,))]

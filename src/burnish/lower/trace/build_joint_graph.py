@@ -26,6 +26,7 @@ from ...captured_graph.graph_autograd_nodes import (
     name_of_node,
     saves_anything,
 )
+from ...concurrency.outside_errors import reraise_from_outside
 from ...ir.gradient_signature import Gradients
 from ...ir.untraceable_graph import Untraceable
 from ...tensors.eager_strides import overlaps_itself
@@ -126,6 +127,7 @@ def custom_backwards(tracer: AtenTracer) -> Iterator[None]:
     except Untraceable:
         raise
     except Exception as error:
+        reraise_from_outside(error)
         if not tracer.has_custom:
             raise
         raise Untraceable(f"a custom backward cannot be traced: {type(error).__name__}: {error}") from error

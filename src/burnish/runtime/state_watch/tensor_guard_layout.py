@@ -23,6 +23,7 @@ import torch
 from torch.autograd.graph import saved_tensors_hooks
 
 from ...concurrency.compute_once import once
+from ...concurrency.outside_errors import reraise_from_outside
 
 WORD = 8
 ALL = (1 << 64) - 1
@@ -126,7 +127,8 @@ def tensor_layout() -> TensorLayout | None:
             saved_tensors_hooks(_as_it_is, _as_it_is) if _saving_is_watched() else nullcontext(),
         ):
             return _found()
-    except (_Unclear, AttributeError, RuntimeError):
+    except (_Unclear, AttributeError, RuntimeError) as error:
+        reraise_from_outside(error)
         return None
 
 

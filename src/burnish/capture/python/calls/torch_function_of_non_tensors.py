@@ -20,6 +20,7 @@ import torch
 from torch._C import _len_torch_function_stack as _count_modes
 from torch.overrides import TorchFunctionMode, _pop_mode, _push_mode, handle_torch_function
 
+from ....concurrency.outside_errors import reraise_from_outside
 from ...guards.tensor_metadata import TENSOR_TYPES
 from ...guards.value_or_identity import UNEXPOSED
 from ...interpreter.frames import MISSING
@@ -97,7 +98,8 @@ def received(function: Any, args: tuple, kwargs: dict) -> Shown | None:
         function(*args, **kwargs)
     except Received:
         return probe.shown
-    except Exception:
+    except Exception as error:
+        reraise_from_outside(error)
         return None
     finally:
         if _count_modes() > modes:

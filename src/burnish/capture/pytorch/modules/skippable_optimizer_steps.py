@@ -22,6 +22,7 @@ from typing import Any, NoReturn
 import torch
 from torch.optim.optimizer import _global_optimizer_post_hooks, _global_optimizer_pre_hooks
 
+from ....concurrency.outside_errors import came_from_outside
 from ....runtime.argument_trees import tensors_in
 from ... import breaks
 from ...engine.break_signals import BreakAfterOperation, Stop
@@ -49,7 +50,7 @@ def step_unless_infinite(m: Any, args: tuple, kwargs: dict) -> Any:
         region.end(value)
     except (Stop, BreakAfterOperation, Raised) as signal:
         region.undo()
-        if isinstance(getattr(signal, "error", None), (KeyboardInterrupt, SystemExit)):
+        if came_from_outside(getattr(signal, "error", None)):
             raise
         return MISSING
     except BaseException:
