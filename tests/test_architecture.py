@@ -25,9 +25,9 @@ EVERYTHING = {"anything"}
 # What each part of the package may import, besides itself.
 MAY_IMPORT = {
     "errors": set(),
-    "events": {"errors", "torch_private"},
+    "events": {"concurrency", "errors", "torch_private"},
     "concurrency": set(),
-    "settings": {"errors"},
+    "settings": {"concurrency", "errors"},
     "fuel": {"events", "settings"},
     "plugins": {"concurrency", "errors"},
     "torch_private": set(),
@@ -128,6 +128,42 @@ def test_differences_between_python_versions_are_in_two_places():
         if any(isinstance(node, ast.Attribute) and node.attr == "version_info" for node in nodes_of(path.read_text()))
     }
     assert naming == {"capture/interpreter/versions/behavior.py", "runtime/state_watch/native_watch.py"}
+
+
+KEEPS_ERRORS = {
+    "capture/interpreter/keyboard_interrupts.py": "the context of another error",
+    "capture/pytorch/backward_and_grad.py": "the program's: fail_call() raises it",
+    "capture/pytorch/custom_functions/autograd_function_nodes.py": "the program's: fail_call() raises it",
+    "capture/pytorch/higher_order/native_callbacks.py": "the program's",
+    "capture/pytorch/opaque_nodes.py": "the program's: fail_call() raises it",
+    "codegen/triton/compilation/compile_worker.py": "of a process of its own",
+    "codegen/triton/compilation/compile_worker_pool.py": "of a thread of its own",
+    "compiler/background_imports.py": "of a thread of its own",
+    "plugins.py": "a plug-in may raise SystemExit",
+    "runtime/linking/cuda_module_loader.py": "called from C, and raised later",
+}
+"""Modules that may handle an error of a signal handler or of another thread, and why."""
+
+
+def test_handlers_of_every_error_let_those_from_outside_pass():
+    keeping = set()
+    for path in FILES:
+        name = path.relative_to(SOURCE).as_posix()
+        if not name.startswith(("cli/", "export/", "frontend/", "integrations/", "report/")):
+            keeping |= {name for node in nodes_of(path.read_text(encoding="utf-8")) if keeps_errors(node)}
+    assert keeping == set(KEEPS_ERRORS)
+
+
+def keeps_errors(node: ast.AST) -> bool:
+    """Whether code handles every Exception, whatever it came from."""
+    if isinstance(node, ast.Call):
+        return ast.unparse(node).startswith("contextlib.suppress(Exception")
+    if not isinstance(node, ast.ExceptHandler):
+        return False
+    kinds = {kind.id for kind in ast.walk(node.type) if isinstance(kind, ast.Name)} if node.type else {"Exception"}
+    called = {getattr(call.func, "id", "") for call in ast.walk(node) if isinstance(call, ast.Call)}
+    is_raised = isinstance(node.body[-1], ast.Raise) and node.body[-1].exc is None
+    return "Exception" in kinds and not is_raised and not called & {"reraise_from_outside", "fail"}
 
 
 def test_files_are_short_enough_to_have_one_subject():

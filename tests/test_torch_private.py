@@ -442,6 +442,13 @@ def selective_checkpoints() -> bool:
     return tuple(map(type, contexts)) == (private.CachingTorchDispatchMode, private.CachedTorchDispatchMode)
 
 
+def views() -> bool:
+    view, _ = torch.ones(2, requires_grad=True).chunk(2)
+    found = private.get_creation_meta(view)
+    private.set_creation_meta(view, private.CreationMeta.DEFAULT)
+    return found == private.CreationMeta.MULTI_OUTPUT_NODE != private.get_creation_meta(view)
+
+
 def references() -> bool:
     x = torch.ones(2)
     before = private.storage_use_count(x.untyped_storage()._cdata)
@@ -485,6 +492,7 @@ CALLS: dict[Callable[[], Any], str] = {
     graphs: "LazyGraphModule graph_code_loader",
     in_backward: "current_graph_task_id get_current_graph_task_keep_graph will_engine_execute_node execution_engine",
     layouts: "mkldnn_layout",
+    views: "CreationMeta get_creation_meta set_creation_meta",
     references: "storage_use_count",
     selective_checkpoints: "CachingTorchDispatchMode CachedTorchDispatchMode",
     modes_of_autograd: "set_grad_enabled InferenceMode is_fwd_grad_enabled set_fwd_grad_enabled get_tracing_state",

@@ -30,6 +30,7 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from typing import Any, TypeVar, cast
 
+from .concurrency.outside_errors import reraise_from_outside
 from .torch_private import DisableTorchFunction
 
 
@@ -126,6 +127,7 @@ def _deliver(event: Event) -> None:
             try:
                 subscription.fn(event)
             except Exception as error:
+                reraise_from_outside(error)
                 _drop(subscription)
                 warnings.warn(
                     f"The event subscriber {subscription.fn!r} raised {type(error).__name__}: {error}. "

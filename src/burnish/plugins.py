@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from .concurrency.compute_once import once
+from .concurrency.outside_errors import reraise_from_outside
 from .errors import warn
 
 
@@ -75,6 +76,7 @@ def _identity(point: importlib.metadata.EntryPoint) -> str:
         found = importlib.util.find_spec(point.module.partition(".")[0])
         files = [] if found is None else sorted(_files(found.origin, found.submodule_search_locations or ()))
     except Exception as error:
+        reraise_from_outside(error)
         version, files = type(error).__name__, []
     return f"{point.name}={point.value} {version} {hashlib.sha256(repr(files).encode()).hexdigest()[:16]}"
 

@@ -25,6 +25,7 @@ from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any, Literal, cast, get_args
 
+from .concurrency.outside_errors import reraise_from_outside
 from .errors import UserError, did_you_mean, warn
 
 OnError = Literal["fallback", "raise"]
@@ -266,6 +267,7 @@ def _tell(watcher: _Watcher, settings: Settings) -> None:
     try:
         watcher.fn(settings)
     except Exception as error:
+        reraise_from_outside(error)
         warn(f"burnish: {watcher.fn!r} failed at a change of settings: {type(error).__name__}: {error}")
 
 

@@ -85,3 +85,46 @@ def test_a_jagged_tensor_made_inside_is_in_one_graph_of_a_custom_backend():
         first, second = torch.rand(2, 4), torch.rand(3, 4)
         torch.testing.assert_close(compiled(first, second).values(), torch.cat([first, second]).sin())
         assert len(graphs) == 1
+
+
+def strided(*lengths):
+    return torch.nested.nested_tensor([torch.ones(n, 3) for n in lengths])
+
+
+class Scale(torch.nn.Module):
+    def __init__(self, count):
+        super().__init__()
+        self.weights = torch.nn.ParameterList(torch.ones(3, 3) for _ in range(count))
+
+    def forward(self, x):
+        return [weight * x for weight in self.weights]
+
+
+@pytest.mark.falls_back("refused")
+@pytest.mark.parametrize("count", [1, 12, 200])  # which are compared in other ways
+@pytest.mark.parametrize("calls", [1, 30])
+def test_parameter_that_becomes_a_nested_tensor_is_noticed(count, calls):
+    model = Scale(count)
+    compiled = burnish.compile(model)
+    with torch.no_grad():
+        for _ in range(calls):
+            compiled(2)
+        plain = model.weights[0]
+        model.weights[0] = torch.nn.Parameter(strided(2, 3))
+        for _ in range(3):
+            first, *others = compiled(2)
+            assert first.is_nested and torch.equal(first.unbind()[1], torch.full((3, 3), 2.0))
+            assert all(torch.equal(other, torch.full((3, 3), 2.0)) for other in others)
+        model.weights[0] = plain
+        assert torch.equal(compiled(2)[0], torch.full((3, 3), 2.0))
+
+
+@pytest.mark.falls_back("refused")
+@pytest.mark.parametrize("dynamic", [True, False, None])
+def test_nested_tensor_in_place_of_one_of_any_size_is_noticed(dynamic):
+    compiled = burnish.compile(lambda x: x * 2, dynamic=dynamic)
+    for _ in range(2):
+        for x in (torch.ones(3, 2), torch.ones(4, 2), torch.ones(5, 2)):
+            assert torch.equal(compiled(x), x * 2)
+        for x in (strided(2, 3), strided(2, 3), strided(4, 3)):
+            assert [torch.equal(a, b * 2) for a, b in zip(compiled(x).unbind(), x.unbind(), strict=True)] == [True] * 2

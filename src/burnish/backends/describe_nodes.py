@@ -20,6 +20,7 @@ from torch.fx import GraphModule, Node
 
 from .. import events
 from ..captured_graph.call_site import CallSite
+from ..concurrency.outside_errors import reraise_from_outside
 from ..tensors.torch_state import TorchState
 
 LINE = re.compile(r'  File "(.+)", line (\d+), in [^\n]+')
@@ -154,6 +155,7 @@ def find_examples(gm: GraphModule, example_inputs: list[Any]) -> None:
             finally:
                 run.end_guards()
     except Exception as error:
+        reraise_from_outside(error)
         events.emit("backend.examples", text=f"no examples after {type(error).__name__}: {error}")
     finally:
         before.restore()

@@ -32,6 +32,7 @@ from ..compiler import CompiledFn
 from ..compiler.adapters.specialize_numbers import compile_per_number, has_numbers, own_copy
 from ..concurrency import fork_safe_locks
 from ..concurrency.compute_once import once
+from ..concurrency.outside_errors import reraise_from_outside
 from ..errors import BackendError, BurnishError, UserError, did_you_mean, warn
 from .tracing_context import tracing_context
 
@@ -99,6 +100,7 @@ class Backend:
         except BurnishError:
             raise
         except Exception as error:
+            reraise_from_outside(error)
             if suppresses_errors():
                 warn(
                     f'burnish: the backend "{self.name}" raised {type(error).__name__}: {error}. '
@@ -252,6 +254,7 @@ def _load_entry_point(name: str) -> Backend:
     try:
         fn: Any = point.load()
     except Exception as error:
+        reraise_from_outside(error)
         raise BackendError(
             name,
             f'The backend "{name}" could not be imported from {point.value}: {type(error).__name__}: {error}\n'

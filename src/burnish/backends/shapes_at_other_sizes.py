@@ -21,6 +21,7 @@ import torch.nn.functional as F
 
 from ..captured_graph.warnings_already_given import call_quietly
 from ..concurrency.compute_once import once
+from ..concurrency.outside_errors import reraise_from_outside
 from ..ir.untraceable_graph import Untraceable
 from ..tensors.eager_strides import packed_stride
 from ..tensors.torch_state import TorchState
@@ -139,6 +140,7 @@ class Shapes:
                     return call_quietly(getattr(args[0], target), args[1:], kwargs)
                 return call_quietly(target, args, kwargs)
             except (RuntimeError, ValueError, TypeError, IndexError, NotImplementedError) as error:
+                reraise_from_outside(error)
                 raise Untraceable(f"{target} cannot be traced: {error}") from error
             finally:
                 if torch._C._len_torch_dispatch_stack() > modes:

@@ -26,6 +26,7 @@ from .. import events
 from ..captured_graph.compile_request import request_of
 from ..compiler.adapters.specialize_numbers import LIMIT, NUMBERS, exactly, own_copy
 from ..concurrency import fork_safe_locks
+from ..concurrency.outside_errors import reraise_from_outside
 from ..errors import BackendError
 from ..runtime.program.restore_inputs_on_error import has_drawing_name, name_of
 from .data_dependent_tracing import reads_data
@@ -169,7 +170,8 @@ def with_own_errors(gm: GraphModule, run: Callable[..., Any]) -> Callable[..., A
         try:
             with torch.no_grad():
                 gm.forward(*[value.clone() if at in written else value for at, value in enumerate(inputs)])
-        except Exception:
+        except Exception as error:
+            reraise_from_outside(error)
             kept = None
         if kept is not None:
             raise kept

@@ -11,6 +11,15 @@ from typing import Any
 
 import torch
 
+from ..torch_private import CreationMeta, get_creation_meta, set_creation_meta
+
+OF_SEVERAL = CreationMeta.MULTI_OUTPUT_NODE
+
+
+def is_of_several(tensor: torch.Tensor) -> bool:
+    """Whether it is a view from a function that returns several, such as `chunk`, or a view of one."""
+    return tensor._is_view() and get_creation_meta(tensor) == OF_SEVERAL
+
 
 @dataclass(frozen=True, slots=True)
 class Shown:
@@ -22,12 +31,16 @@ class Shown:
     offset: int = 0
     """In elements, from the input's start."""
     is_detached: bool = False
+    is_of_several: bool = False
+    """It comes from a function that returns several views. Autograd lets no such view be written to."""
 
     def of(self, inputs: Sequence[Any]) -> torch.Tensor:
         x = inputs[self.input]
         if self.shape is None:
             return x
         made = x.as_strided(self.shape, self.stride, x.storage_offset() + self.offset)
+        if self.is_of_several:
+            set_creation_meta(made, OF_SEVERAL)
         return made.detach() if self.is_detached else made
 
 

@@ -16,6 +16,7 @@ from types import FunctionType
 from typing import Any
 
 from ..concurrency import fork_safe_locks
+from ..concurrency.outside_errors import Suppressing
 from ..concurrency.own_builtins import OWN
 
 REGISTRY = "__warningregistry__"
@@ -58,7 +59,7 @@ class Look:
             return
         latest = []
         if self.count and more > 0 and version == self.version:
-            with contextlib.suppress(RuntimeError):  # another thread warns just now
+            with Suppressing(RuntimeError):  # another thread warns just now
                 latest = list(itertools.islice(reversed(self.registry), more + 1))[::-1]
         if not latest or latest[0] is not self.last:
             latest, self.by_line = [None, *self.registry.copy()], {}

@@ -18,6 +18,7 @@ from typing import Any
 from torch.fx import GraphModule
 
 from .. import events
+from ..concurrency.outside_errors import reraise_from_outside
 from ..ir.untraceable_graph import Untraceable
 from ..tensors.fit_size_formulas import NUMBER, Formula, NoFormula, Point, Quotient, Space
 
@@ -95,7 +96,8 @@ class Check:
             least, most = (tuple(map(end, zip(*self.space.points, strict=True))) for end in (min, max))
             far = [tuple([factor * size for size in most]) for factor in FAR if len(most) == 1]
             most = next((point for point in far if not self.is_special(point) and self(point)), most)
-        except (NoFormula, RuntimeError, ValueError):  # there may be no inputs of that size
+        except (NoFormula, RuntimeError, ValueError) as error:  # there may be no inputs of that size
+            reraise_from_outside(error)
             return None
         return Reach(self.formulas or (), least, most, tuple(self.space.points), self.space.quotients)
 

@@ -22,6 +22,7 @@ from torch.fx import GraphModule, Node
 
 from .. import events
 from ..captured_graph.warnings_already_given import filtered
+from ..concurrency.outside_errors import reraise_from_outside
 from ..errors import InternalError
 from ..runtime.contest.synchronized_clock import is_recorded
 from ..runtime.gpus_of_inputs import gpus_of
@@ -111,7 +112,8 @@ class Compared:
         given, copies = copied(inputs), copied(inputs)
         try:
             want = quietly(self.eager, copies)
-        except Exception:
+        except Exception as error:
+            reraise_from_outside(error)
             want = None  # compiled code raises as well
         has_drawn, has_its_own = numbers.restored()
         made = self.compiled(*inputs)
@@ -135,7 +137,8 @@ class Compared:
         wide = [as_float64(x) for x in given]
         try:
             return [*quietly(self.eager, wide), *wide]
-        except Exception:
+        except Exception as error:
+            reraise_from_outside(error)
             return None
 
     def gradients_in_float64(
@@ -149,7 +152,8 @@ class Compared:
             flows = [(results[k], as_float64(tangent).detach()) for k, tangent in tangents.items()]
             outputs, weights = zip(*flows, strict=True)
             return list(torch.autograd.grad(outputs, [wide[k] for k in places], weights, allow_unused=True))
-        except Exception:
+        except Exception as error:
+            reraise_from_outside(error)
             return None
 
     @contextlib.contextmanager
@@ -187,7 +191,8 @@ class Compared:
                     retain_graph=True,
                     allow_unused=True,
                 )
-            except RuntimeError:
+            except RuntimeError as error:
+                reraise_from_outside(error)
                 return
             # No gradient is one of zeros, and how gradients lie is left to each kernel.
             found = [
@@ -320,7 +325,7 @@ def look(
     reference: list[Any] | None = None
     for k, (got, expected) in enumerate(zip(made, want, strict=True)):
         if type(got) is type(expected) is float:
-            got, expected = as_tensors(got, expected)
+            got, expected = torch.tensor([got, expected], dtype=torch.float64)
         why = why_different(got, expected)
         if why is not None and in_float64 is not None:
             reference, in_float64 = in_float64(), None
@@ -335,12 +340,14 @@ def look(
         raise error
 
 
-def as_tensors(*numbers: float) -> list[torch.Tensor]:
-    """Numbers that a graph reads from its tensors, which are rounded as these are. Their dtype is not known; of float64
-    they are if they are not numbers of float32."""
-    kept = torch.tensor(numbers, dtype=torch.float64)
-    is_single = torch.equal(kept.float().double().nan_to_num(), kept.nan_to_num())
-    return list(kept.float() if is_single else kept)
+def as_rounded(got: torch.Tensor, want: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """Tensors of float64 in float32 if they hold numbers of it, as numbers that a graph reads from its tensors do, and
+    scalars of NumPy that become float64 later: these were rounded to float32."""
+    if got.dtype is want.dtype is torch.float64:
+        singles = got.float(), want.float()
+        if all(torch.equal(x.double().nan_to_num(), y.nan_to_num()) for x, y in zip(singles, (got, want), strict=True)):
+            return singles
+    return got, want
 
 
 def why_different(got: Any, want: Any) -> str | None:
@@ -351,6 +358,7 @@ def why_different(got: Any, want: Any) -> str | None:
             return f"has the {name} {getattr(got, name)}, and eager's {getattr(want, name)}"
     if strides_that_count(got) != strides_that_count(want):
         return f"has the strides {got.stride()}, and eager's {want.stride()}"
+    got, want = as_rounded(got, want)
     far, share = distance(got, want)
     if want.dtype.is_floating_point or want.dtype.is_complex:
         return (
@@ -371,6 +379,7 @@ def is_as_near(got: Any, want: Any, exact: Any) -> bool:
         or strides_that_count(got) != strides_that_count(want)
     ):
         return False
+    got, want = as_rounded(got, want)
     if want.dtype.is_floating_point or want.dtype.is_complex:
         return distance(got, exact)[0] <= TIMES_EAGER * distance(want, exact)[0] + allowed(want)
     return distance(got, want)[1] <= FLIPPED or distance(want, exact)[1] > 0

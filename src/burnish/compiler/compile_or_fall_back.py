@@ -16,6 +16,7 @@ from torch.fx import GraphModule, Node
 from .. import events
 from ..captured_graph.compile_request import request_of
 from ..concurrency import fork_safe_locks, own_builtins, pause_garbage_collection
+from ..concurrency.outside_errors import reraise_from_outside
 from ..errors import warn
 from ..ir.untraceable_graph import NumberLost, Untraceable
 from ..runtime.contest import compile_activity_counter
@@ -117,6 +118,7 @@ def _compile_symbolic(gm: GraphModule, example_inputs: list[Any], symbolic_input
     except (NoFormula, Untraceable) as reason:
         why, cause = str(reason), "sizes"
     except Exception as error:
+        reraise_from_outside(error)
         if current().on_error == "raise":
             raise
         why, cause = compiler_failed(gm, error, "compiles it for each size by itself"), "internal"
@@ -285,6 +287,7 @@ def _compile(gm: GraphModule, example_inputs: list[Any], live_scalar_types: tupl
             raise
         why = str(reason)
     except Exception as error:
+        reraise_from_outside(error)
         if int in live_scalar_types:  # one may be a size, and a live scalar cannot stand for a size
             raise NumberLost(f"{type(error).__name__}: {error}") from error
         if isinstance(error, Untraceable):

@@ -154,7 +154,10 @@ def returned_views(graph: Graph, gradients: Gradients) -> dict[int, tuple[int, S
         raise Untraceable("an output shows an input in a way that has no form here")
     if any(isinstance(graph.outputs[k], Alias) for k in gradients.flows):
         raise Untraceable("an output shares memory with an input, and autograd does not know it")
-    views = {k: (base, shown_value(graph.outputs[k], graph.outputs[base])) for k, base in gradients.views}
+    views = {
+        k: (base, shown_value(graph.outputs[k], graph.outputs[base], k in gradients.of_several))
+        for k, base in gradients.views
+    }
     graph.outputs = [None if k in views else out for k, out in enumerate(graph.outputs)]
     return views
 
@@ -166,7 +169,9 @@ def only_computed(
     positions of the outputs that are left."""
     outputs = forward.outputs
     shown = {
-        k: shown_input(out, forward) for k, out in enumerate(outputs[: gradients.outputs]) if isinstance(out, Alias)
+        k: shown_input(out, forward, k in gradients.of_several)
+        for k, out in enumerate(outputs[: gradients.outputs])
+        if isinstance(out, Alias)
     }
     forward.outputs = [out for k, out in enumerate(outputs) if not isinstance(out, Alias) and k not in views]
     return shown, {
@@ -225,19 +230,19 @@ def order_of_inputs(gradients: Gradients, made: Sequence[Any]) -> tuple[int, ...
     return () if list(order) == sorted(order) else order
 
 
-def shown_input(out: Alias, graph: Graph) -> Shown:
+def shown_input(out: Alias, graph: Graph, is_of_several: bool) -> Shown:
     if out.type is None:
         return Shown(out.input)
     offset = view_offset(out.maps, graph.inputs[out.input].type)
-    return Shown(out.input, out.type.shape, out.type.stride, offset, out.is_detached)
+    return Shown(out.input, out.type.shape, out.type.stride, offset, out.is_detached, is_of_several)
 
 
-def shown_value(out: Any, base: Any) -> Shown:
+def shown_value(out: Any, base: Any, is_of_several: bool) -> Shown:
     """The view of the base's memory that a value is."""
     (source, offset), (storage, begin) = map(place_of, (out, base))
     if source is not storage or not isinstance(source, Value):
         raise Untraceable("two of its outputs share memory, and gradients flow into both")
-    return Shown(0, out.shape, out.type.stride, offset - begin)
+    return Shown(0, out.shape, out.type.stride, offset - begin, False, is_of_several)
 
 
 def place_of(value: Any) -> tuple[Any, int]:

@@ -26,6 +26,7 @@ import torch
 
 from .. import events, settings
 from ..concurrency.compute_once import once
+from ..concurrency.outside_errors import reraise_from_outside
 from ..ir.untraceable_graph import NumberLost, Untraceable
 from ..runtime.disk.disk_cache import disk_cache
 from ..runtime.linking import torch_blas_symbols, torch_thread_pool, vector_math_symbols
@@ -145,6 +146,7 @@ def read(content: bytes, digest: str, lines: Lines = ()) -> tuple[Any, NativeToo
     except tuple(REFUSALS.values()):
         raise
     except Exception as error:
+        reraise_from_outside(error)
         if settings.current().on_error == "raise":
             raise
         events.emit(

@@ -7,12 +7,12 @@ It is compiled once, and read from disk in later processes, which may not need t
 
 from __future__ import annotations
 
-import contextlib
 import sys
 
 from .. import events
 from ..concurrency.compute_once import once
 from ..concurrency.loaded_modules import loaded
+from ..concurrency.outside_errors import Suppressing, reraise_from_outside
 from ..runtime.disk.disk_cache import DiskCache, disk_cache
 from ..runtime.program.native_kernels import NativeFunction
 from ..runtime.state_watch.native_watch import Watch, is_supported, load_watchers
@@ -49,6 +49,7 @@ def watchers() -> tuple[int, int] | None:
         one, of_tuple = watchers_on_disk() or compiled()
         return one.address, of_tuple.address
     except Exception as error:  # guards are then checked in Python, as they are where this is switched off
+        reraise_from_outside(error)
         if current().on_error == "raise":
             raise
         events.emit(
@@ -77,7 +78,7 @@ def watchers_on_disk() -> tuple[NativeFunction, NativeFunction] | None:
 def read(shelf: DiskCache, key: str) -> tuple[NativeFunction, NativeFunction] | None:
     """They stay in memory forever: checks refer to them."""
     code = shelf.get(KIND, key)
-    with contextlib.suppress(Exception):  # it is then compiled again
+    with Suppressing(Exception):  # it is then compiled again
         return None if code is None else load_watchers(code)
     return None
 

@@ -66,6 +66,8 @@ class Gradients:
     """The positions of the outputs that are the last ports: views of inputs or of other outputs."""
     overwritten: tuple[int, ...] = ()
     """The positions of inputs that the caller writes to between forward and backward."""
+    of_several: tuple[int, ...] = ()
+    """The positions of the outputs that are views from a function that returns several of them."""
 
 
 @dataclass(frozen=True, slots=True)

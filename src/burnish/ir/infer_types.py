@@ -14,6 +14,7 @@ import torch
 
 from ..captured_graph.observed_custom_operator_types import types_of_result
 from ..captured_graph.warnings_already_given import call_quietly
+from ..concurrency.outside_errors import reraise_from_outside
 from ..ops import import_all_operators  # noqa: F401  (fills the records)
 from ..ops.operator_record import NoRule, Op
 from ..tensors.dtypes import NAMES
@@ -79,6 +80,7 @@ def types_answered(func: OpOverload, given: Sequence[Any], named: dict[str, Any]
     try:
         found = call_quietly(func, given, named)
     except Exception as error:
+        reraise_from_outside(error)
         raise Untraceable(f"{func} cannot be asked for its result's type: {error}") from error
     if isinstance(found, torch.Tensor):
         return type_of(found, device)

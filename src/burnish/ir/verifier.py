@@ -21,6 +21,7 @@ from typing import Any
 
 import torch
 
+from ..concurrency.outside_errors import reraise_from_outside
 from ..errors import InternalError
 from ..ops.burnish_primitives import PREPARE, RUN
 from ..ops.operator_record import NoRule
@@ -167,6 +168,7 @@ def ruled_types(node: Node) -> tuple | str | None:
     except NoRule:
         return None
     except Exception as error:
+        reraise_from_outside(error)
         return f"the shape rule of {node.op} does not take its arguments: {type(error).__name__}: {error}"
     return (found,) if isinstance(found, (TensorType, NumberType)) else tuple(found)
 

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from typing import Any
 
 from ..concurrency import fork_safe_locks
+from ..concurrency.outside_errors import reraise_from_outside
 
 Stop = Callable[[], None]
 
@@ -57,5 +58,6 @@ def is_terminal(stream: Any) -> bool:
     try:
         ask = getattr(stream, "isatty", None)
         return ask is not None and bool(ask())
-    except Exception:
+    except Exception as error:
+        reraise_from_outside(error)
         return False

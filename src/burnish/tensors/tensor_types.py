@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 
 import torch
 
+from ..concurrency.outside_errors import reraise_from_outside
 from .dtypes import NAMES
 
 CPU = torch.device("cpu")
@@ -131,5 +132,6 @@ def is_leaf(t: torch.Tensor) -> bool:
     """``t.is_leaf``, also for a view with a base that was written to: torch refuses to return the history of those."""
     try:
         return t.is_leaf
-    except RuntimeError:
+    except RuntimeError as error:
+        reraise_from_outside(error)
         return False  # it has a history

@@ -18,6 +18,7 @@ from typing import Any
 import torch
 
 from ... import settings
+from ...concurrency.outside_errors import reraise_from_outside
 from .build_fx_graph import build_graph
 
 
@@ -31,7 +32,8 @@ def write_failure(tracer: Any, error: BaseException) -> Path | None:
             "\n".join(f"{g.kind} {g.source} {g.expected!r}" for g in tracer.heap.guards), encoding="utf-8"
         )
         (place / "replay.py").write_text(_replay(tracer), encoding="utf-8")
-    except Exception:
+    except Exception as error:
+        reraise_from_outside(error)
         return None
     return place
 

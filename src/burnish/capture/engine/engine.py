@@ -21,6 +21,7 @@ import torch
 
 from ... import events
 from ...backends.registry import lookup
+from ...concurrency.outside_errors import came_from_outside
 from ...errors import BackendError, Unsupported, hide_own_frames
 from ...runtime.give_up_failing_graphs import MOST_IN_A_ROW, Failing
 from ...runtime.program.autograd_function import saving_is_watched
@@ -30,7 +31,7 @@ from ...tensors.torch_state import autocast_nesting
 from .. import breaks
 from ..guards.arguments_of_eager_calls import Arguments
 from ..guards.tensor_metadata import restore_state
-from ..interpreter import argument_binding, deferred_os_signals, keyboard_interrupts
+from ..interpreter import argument_binding, keyboard_interrupts
 from ..interpreter.bytecode_decoder import decode
 from ..interpreter.frames import UNBOUND, Frame
 from ..interpreter.frames_to_slots import SlotLayout, take_apart
@@ -318,7 +319,7 @@ def may_run_again(segment: Segment, nesting: Any, error: BaseException) -> bool:
     if isinstance(error, BackendError):
         return False  # the user's backend broke its contract
     has_written = is_half_done(error) and type(error) is not ResultsChanged  # before which nothing is written
-    if not isinstance(error, Exception) or has_written or saving_is_watched() or deferred_os_signals.raised(error):
+    if not isinstance(error, Exception) or has_written or saving_is_watched() or came_from_outside(error):
         return False  # checkpointing ends a run with an error in its saved-tensor hook
     events.emit("graph.failed", text=f"{type(error).__name__}: {error}; run again as plain Python")
     return True

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import torch
 
+from ...concurrency.outside_errors import came_from_outside, reraise_from_outside
 from ...errors import InternalError
 from ...torch_private import check_sparse_tensor_invariants, pop_mode, push_mode, tree_leaves, tree_map
 from ...torch_private import len_torch_function_stack as _count_modes
@@ -64,7 +65,7 @@ def perform_as(tracer: Tracer, function: Callable, args: tuple, kwargs: dict, na
         raise
     except BaseException as caught:
         error = caught
-        if isinstance(error, RecursionError):
+        if isinstance(error, RecursionError) and not came_from_outside(error):
             if recorder.seen != seen:
                 recorder.undo_to(mark)
             run_out_of_stack(tracer, error)
@@ -111,6 +112,7 @@ def fails_by_shape(function: Callable, args: tuple, kwargs: dict) -> bool:
         with torch.no_grad(), WithoutRules():
             function(*tree_map(torch_call_roles.without_data, args), **tree_map(torch_call_roles.without_data, kwargs))
     except (RuntimeError, IndexError, ValueError, TypeError) as error:
+        reraise_from_outside(error)
         return not isinstance(error, NotImplementedError) and "meta" not in str(error)  # about the lack of data
     return False
 
@@ -218,7 +220,7 @@ def plainly(tracer: Tracer, function: Callable, /, *args: Any, **kwargs: Any) ->
     except BaseException as error:
         trouble = error
     try:
-        if isinstance(trouble, RecursionError):
+        if isinstance(trouble, RecursionError) and not came_from_outside(trouble):
             run_out_of_stack(tracer, trouble)
         if isinstance(trouble, ABOUT_TENSORS) and value_kinds.holds_buffer((args, kwargs)):
             raise BreakAfterOperation(breaks.TENSOR_ERROR, f"{type(trouble).__name__}: {trouble}", error=trouble)

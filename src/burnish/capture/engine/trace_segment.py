@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import collections
 import dataclasses
+import gc
 import inspect
 import sys
 import time
@@ -12,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from ... import events, settings
 from ...concurrency import own_builtins, pause_garbage_collection
+from ...concurrency.outside_errors import reraise_from_outside
 from ...errors import BackendError, BurnishError, InternalError, Unsupported
 from ...frontend import torch_config, torch_errors
 from ...frontend.marks import size_marks
@@ -26,7 +28,7 @@ from ..guards.guards import MISSING_ERRORS
 from ..guards.object_sources import Source
 from ..guards.predict_growing_sizes import growing
 from ..guards.tensor_metadata import TENSOR_TYPES, global_state, leave_dual_levels, restore_state
-from ..interpreter import deferred_os_signals, keyboard_interrupts
+from ..interpreter import keyboard_interrupts
 from ..interpreter.execute_with_given_result import CompletedInstruction, RaisedByCall
 from ..interpreter.frames import UNBOUND, Frame, frames_from
 from ..interpreter.instruction_loop import Machine
@@ -66,6 +68,7 @@ def trace_from(
     tracer = Tracer(None, program.options)  # type: ignore[arg-type]
     state, modes = (global_state(), autocast_nesting()), len_torch_dispatch_stack()
     flag = marks_of_dynamo.breaks_are_errors()
+    collects_garbage, is_tracing = gc.isenabled(), True
     machine: Machine | None = None
     try:
         with deep_recursion(FOR_A_TRACE), pause_garbage_collection.paused() as resume, tracer.signals:
@@ -76,12 +79,17 @@ def trace_from(
                 continuation.made_in += 1
             continuation.let_go()  # the instruction at the break may take its time
             tracer.release()  # objects that the program drops there must not be kept alive
+        is_tracing = False
         if machine is None:
             return None
         if signal is not None:
             machine.step()
         return machine.as_plain()
     except BaseException as error:
+        if is_tracing:  # an error of another thread may have come while the blocks above were entered or left
+            tracer.signals.end()
+            if collects_garbage:
+                gc.enable()
         if machine is None:
             keyboard_interrupts.drop_our_modes(tracer, modes)
         if machine is None and isinstance(error, BurnishError) and continuation.layout is None:
@@ -136,8 +144,7 @@ def trace_on(
             tracer.frame = program.start_frame(tracer, continuation, slots)
         signal = tracer.trace()
     except Exception as error:
-        if deferred_os_signals.raised(error):
-            raise
+        reraise_from_outside(error)
         return program.recover(tracer, continuation, error)
     seconds = time.perf_counter() - started
     events.emit(
@@ -343,8 +350,7 @@ def finish_trace(
     except BackendError:
         raise
     except Exception as error:
-        if deferred_os_signals.raised(error):
-            raise
+        reraise_from_outside(error)
         if is_of_stack(tracer, error) and was_raced(tracer, continuation):
             return
         if settings.current().on_error == "raise":

@@ -25,6 +25,7 @@ from typing import Any, NamedTuple
 
 import torch
 
+from ...concurrency.outside_errors import reraise_from_outside
 from ...tensors.tensor_types import is_leaf
 from ..interpreter.reads_past_overrides import dict_of
 from . import iterator_contents
@@ -35,6 +36,7 @@ from .set_iteration_order import ByIdentity, SameObjects, has_other_layout, is_r
 from .tensor_metadata import (
     FACT_NAMES,
     STATE_NAMES,
+    TENSOR_TYPES,
     SameManyTensors,
     SameState,
     SameTensors,
@@ -123,7 +125,7 @@ class CheckWriter:
         assert source.base is not None
         base = self.load(source.base)
         kind, key = source.kind, source.key
-        if kind == "attr" and key.isidentifier() and not keyword.iskeyword(key):
+        if kind == "attr" and key != "shape" and key.isidentifier() and not keyword.iskeyword(key):
             return f"{base}.{key}"
         if kind in IN_PLACE:
             return IN_PLACE[kind].format(base=base, key=self.constant(key))
@@ -190,7 +192,7 @@ class CheckWriter:
             [
                 f"type({v}) is not {self.constant(kind)}",
                 f"{v}.dtype is not {self.constant(dtype)}",
-                f"{v}.layout is not {self.constant(torch.strided)}",
+                f"{v}.layout is not {self.constant(torch.strided)} or {v}.is_nested",
                 f"{v}.ndim != {len(shape)}",
                 *sizes,
                 f"{v}.stride() != ({''.join(f'{step}, ' for step in steps)})",
@@ -222,7 +224,7 @@ class CheckWriter:
         else:
             same = SameTensors(facts)
             at = self.constant(same)
-            before = same.first(names, self.constant(torch.Tensor))
+            before = same.first(names, self.constant)
             compared = f"{at}.compare({', '.join(names)})"
             passed = " and ".join([*before, compared, *same.rest(names, self.constant(is_leaf))])
             self.conditions.append(f"not ({passed}) and not {at}.settle({group})")
@@ -253,6 +255,13 @@ def entry_of(container: Any, key: Any) -> Any:
     return base_of(container).__getitem__(container, key)
 
 
+def attribute_of(value: Any, name: str) -> Any:
+    """``getattr``. A nested tensor has no shape; torch raises a RuntimeError, which is not among ``MISSING_ERRORS``."""
+    if name == "shape" and type(value) in TENSOR_TYPES and value.is_nested:
+        raise AttributeError(name)
+    return getattr(value, name)
+
+
 def values_of(table: Any) -> list:
     return list(table.values())
 
@@ -266,7 +275,7 @@ READERS: dict[str, tuple[Callable, bool]] = {
     "array": (tensor_of_array, False),
     "keys": (list, False),
     "values": (values_of, False),
-    "attr": (getattr, True),
+    "attr": (attribute_of, True),
     "item": (operator.getitem, True),
     "entry": (entry_of, True),
     **{kind: (reader, False) for kind, reader in iterator_contents.READERS.items()},
@@ -351,6 +360,7 @@ def first_failure(guards: list[Guard], slots: list) -> Failure | None:
             condition = writer.test(guard)
             probe = writer.function("probe", "S", f"({condition}, {_found_expression(guard, writer)})")
         except Exception as error:  # a guard that cannot be displayed must not hide the miss itself
+            reraise_from_outside(error)
             return Failure(str(guard.source), guard.kind, f"could not be evaluated: {error}")
         answer = probe(slots)
         if answer is None:
@@ -358,7 +368,8 @@ def first_failure(guards: list[Guard], slots: list) -> Failure | None:
         if answer[0]:
             try:
                 return _in_words(guard, answer[1])
-            except Exception:  # a repr that raises, or an integer of more digits than Python writes
+            except Exception as error:  # a repr that raises, or an integer of more digits than Python writes
+                reraise_from_outside(error)
                 return Failure(guard.kind, _short(guard.expected), _short(answer[1]))
     return None
 
@@ -425,6 +436,7 @@ def _short(value: Any) -> str:
     # Tensor data is not read: that would wait for a GPU, and is an error while a stream is captured.
     try:
         text = f"a tensor of the shape {tuple(value.shape)}" if issubclass(type(value), torch.Tensor) else repr(value)
-    except Exception:
+    except Exception as error:
+        reraise_from_outside(error)
         text = f"<{type(value).__qualname__}>"
     return text if len(text) <= 80 else text[:77] + "..."

@@ -20,6 +20,7 @@ import warnings
 from collections.abc import Callable
 from typing import Any
 
+from ...concurrency.outside_errors import reraise_from_outside
 from ..interpreter.versions.behavior import BEHAVIOR
 
 MOST = 128
@@ -111,7 +112,8 @@ def rest_of(iterator: Any) -> Any:
         return None
     try:
         _, given, *state = reduced(iterator)
-    except (RuntimeError, TypeError, KeyError):  # a dictionary of another size, or with other keys
+    except (RuntimeError, TypeError, KeyError) as error:  # a dictionary of another size, or with other keys
+        reraise_from_outside(error)
         return None
     if kind is itertools.count:
         return _numbers(*given)

@@ -22,6 +22,7 @@ import torch
 from torch.autograd import forward_ad
 from torch.nn.parameter import UninitializedTensorMixin
 
+from ...concurrency.outside_errors import reraise_from_outside
 from ...tensors.eager_strides import packed_stride
 from ...tensors.float32_precision import precision_on_gpus
 from ...tensors.tensor_types import is_leaf
@@ -83,7 +84,8 @@ def facts_of(t: torch.Tensor) -> tuple:
     layout = t.layout
     try:
         shape, stride = t.shape, t.stride() if layout is STRIDED and not t.is_quantized else facts_of_layout(t)
-    except RuntimeError:  # nested: each part has its own size
+    except RuntimeError as error:  # nested: each part has its own size
+        reraise_from_outside(error)
         shape, stride = sizes_of_parts(t)
     return (
         type(t),
@@ -121,7 +123,7 @@ def open_facts(t: Any, dims: tuple[int, ...], order: tuple[int, ...]) -> tuple:
     """The facts of a tensor with None for the sizes of symbolic dimensions. The strides are replaced by a flag: whether
     the tensor is contiguous in this order of its dimensions, from the fastest to the slowest."""
     facts = tensor_facts(t)
-    if type(t) not in TENSOR_TYPES or facts[2] is None or t.ndim != len(order) or t.layout is not torch.strided:
+    if type(t) not in TENSOR_TYPES or type(facts[3]) is not tuple or t.ndim != len(order):
         return ()
     shape = tuple([None if dim in dims else size for dim, size in enumerate(facts[2])])
     return (*facts[:2], shape, facts[3] == packed_stride(facts[2], order), *facts[4:])
@@ -175,11 +177,13 @@ class SameTensors:
         self.compare: Callable[..., bool] = never
         self.tries = TRIES if compiler_guards is not None and all(map(is_comparable, expected)) else 0
 
-    def first(self, names: Sequence[str], tensor: str) -> list[str]:
-        """Conditions, as Python source, under which ``compare`` may see tensors of these names. A nested tensor is no
-        parameter. ``tensor``: ``torch.Tensor``."""
-        tensors = [name for name, facts in zip(names, self.expected, strict=True) if facts[0] is torch.Tensor]
-        return [f"type({name}) is {tensor} and not {name}.is_nested" for name in tensors]
+    def first(self, names: Sequence[str], constant: Callable[[Any], str]) -> list[str]:
+        """Conditions, as Python source, under which ``compare`` may see tensors of these names. ``constant``: the name
+        of a value in that source."""
+        return [
+            f"type({name}) is {constant(facts[0])} and not {name}.is_nested"
+            for name, facts in zip(names, self.expected, strict=True)
+        ]
 
     def rest(self, names: Sequence[str], leaf: str) -> list[str]:
         """Conditions, as Python source, on tensors of these names that ``compare`` has passed; ``leaf``:
@@ -201,24 +205,23 @@ class SameTensors:
         return True
 
 
-_is_view = is_view
+_is_view, _is_nested = is_view, torch.Tensor.is_nested.__get__
 
 
 class SameManyTensors(SameTensors):
     """The same for a number of tensors that would need too many lines of source."""
 
-    __slots__ = ("leaves", "no_parameters", "views")
+    __slots__ = ("kinds", "leaves", "views")
 
     def __init__(self, expected: Sequence[tuple]):
         super().__init__(expected)
-        self.no_parameters = [k for k, facts in enumerate(expected) if facts[0] is torch.Tensor]
+        self.kinds = [facts[0] for facts in expected]
         self.views = [facts[IS_VIEW] for facts in expected]
         self.leaves = [facts[IS_LEAF] for facts in expected] if any(f[REQUIRES_GRAD] for f in expected) else None
 
     def __call__(self, tensors: tuple) -> bool:
-        for k in self.no_parameters:
-            if type(tensors[k]) is not torch.Tensor or tensors[k].is_nested:
-                return False
+        if list(map(type, tensors)) != self.kinds or any(map(_is_nested, tensors)):
+            return False
         return (
             self.compare(*tensors)
             and list(map(_is_view, tensors)) == self.views

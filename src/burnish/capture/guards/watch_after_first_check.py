@@ -36,6 +36,7 @@ import torch
 
 from ...backends.native_watch_access import is_at_hand, new_watch
 from ...concurrency import fork_safe_locks
+from ...concurrency.outside_errors import reraise_from_outside
 from ...errors import InternalError
 from ...runtime.segments import SegmentsToUpdate
 from ...runtime.state_watch.native_watch import Unwatchable, hits
@@ -164,7 +165,8 @@ class WatchManager:
         try:  # `plan` stays alive below, because it holds the objects
             plan = WatchPlan(self.guards, self.inputs, self.values, slots, watch, unwatched)
             made = plan.make()
-        except (Unwatchable, RuntimeError, *MISSING_ERRORS):
+        except (Unwatchable, RuntimeError, *MISSING_ERRORS) as error:
+            reraise_from_outside(error)
             return
         if was_worth_it:
             self.fickle = collections.Counter(dict.fromkeys(unwatched - self.written, FICKLE))

@@ -14,26 +14,20 @@ Only the main thread receives signals. In other threads this does nothing.
 
 from __future__ import annotations
 
-import functools
-import opcode
 import signal
 import sys
 import threading
 from collections.abc import Callable
-from types import CodeType, FrameType, FunctionType, MethodType
+from types import FrameType
 from typing import Any, TypeVar
 
 import torch
 
+from ...concurrency.outside_errors import CALLERS, NUMBERS
 from ..engine.interpreted_or_native import OUR_PATH
 
 T = TypeVar("T")
 
-# Signals that programs have handlers for. The others stop, continue or kill a process, or report a crash.
-NAMES = ("SIGINT", "SIGTERM", "SIGALRM", "SIGHUP", "SIGUSR1", "SIGUSR2", "SIGVTALRM", "SIGPROF", "SIGBREAK")
-NUMBERS = tuple(getattr(signal, name) for name in NAMES if hasattr(signal, name))
-BARE_ERRORS = (MemoryError, StopIteration, StopAsyncIteration, GeneratorExit)
-"""C code raises these without arguments."""
 # Entering or leaving ``torch.no_grad()`` must not be interrupted: half of it would leave the mode on.
 SINGLE_STEPS = (torch.autograd.grad_mode.__file__, torch.amp.autocast_mode.__file__)
 
@@ -66,13 +60,16 @@ class Signals:
             raise
 
     def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
+        self.end()
+        if isinstance(error, Passing):  # the signal came just after the call that it was to pass through had ended
+            raise error.error from None
+        self.answer()
+
+    def end(self) -> None:
         try:
             self.put_back()
         finally:
             self.waits = self.passes = False
-        if isinstance(error, Passing):  # the signal came just after the call that it was to pass through had ended
-            raise error.error from None
-        self.answer()
 
     def put_back(self) -> None:
         """Restore the program's handlers. A restored one may raise while others are still missing: these are restored
@@ -137,39 +134,19 @@ def may_stop_at(frame: Any) -> bool:
     return filename not in SINGLE_STEPS and not filename.startswith(OUR_PATH)  # ours replace native functions
 
 
-def raised(error: BaseException | None) -> bool:
-    """Whether ``error`` was raised to stop the program from outside, not by something the program did."""
-    if isinstance(error, (KeyboardInterrupt, SystemExit)) or is_asynchronous(error):
+def is_leaving_block(frame: Any) -> bool:
+    """Whether ``frame`` is at a place that Python raises no error at, and where one would leave a block half done: a
+    ``with`` block has ended, and its ``__exit__`` has not been called."""
+    code, at = frame.code, frame.pc
+    names, end = code.opnames, at
+    if code.co.co_filename in SINGLE_STEPS:
         return True
-    handlers = [
-        Signals.note.__code__,
-        Signals.answer.__code__,
-        *(code_of(signal.getsignal(number)) for number in NUMBERS),
-    ]
-    at = None if error is None else error.__traceback__
-    while at is not None and at.tb_frame.f_code not in handlers:
-        at = at.tb_next
-    return at is not None
-
-
-def is_asynchronous(error: BaseException | None) -> bool:
-    """Whether another thread raised ``error`` in this one (``PyThreadState_SetAsyncExc``). Python instantiates its
-    class without arguments, at the start of a function, at a backward jump or where a call returns. An error of C code
-    has arguments, with a few exceptions; an error of Python code has its ``raise``."""
-    at = None if error is None else error.__traceback__
-    if at is None or error is None or error.args or error.__cause__ is not None:
+    while names[end] in ("SWAP", "LOAD_CONST", "PRECALL"):
+        end += 1
+    if names[end] != "CALL" or code.instructions[end][1] != (2, ()):
         return False
-    while at.tb_next is not None:
-        at = at.tb_next
-    name = opcode.opname[at.tb_frame.f_code.co_code[at.tb_lasti]]
-    if name in ("RESUME", "JUMP_BACKWARD") or name.startswith("POP_JUMP_BACKWARD"):
-        return True
-    return "CALL" in name and type(error) not in BARE_ERRORS
+    first = end - (names[end - 1] == "PRECALL") - 3
+    return names[first : first + 3] == ["LOAD_CONST"] * 3 and at >= first - (names[first - 1] == "SWAP")
 
 
-def code_of(handler: Any) -> CodeType | None:
-    while isinstance(handler, functools.partial):
-        handler = handler.func
-    if not isinstance(handler, (FunctionType, MethodType)):
-        handler = getattr(type(handler), "__call__", None)  # noqa: B004  # the function is wanted
-    return getattr(handler, "__code__", None)
+CALLERS += [Signals.note.__code__, Signals.answer.__code__]

@@ -21,6 +21,7 @@ from types import BuiltinMethodType, CodeType, FunctionType, MethodType
 from typing import Any
 
 from ...captured_graph.warnings_already_given import CALL, REGISTRY, note
+from ...concurrency.outside_errors import came_from_outside
 from .. import breaks
 from ..engine.interpreted_or_native import PEEKERS, is_trusted
 from .decoded_code import Code
@@ -87,7 +88,8 @@ def call_at(place: Place, function: Callable, args: tuple, kwargs: dict, known: 
     try:
         return FunctionType(shown, namespace)(function, args, kwargs)
     except BaseException as error:
-        raise without(error, 2)  # noqa: B904  # it is the same error
+        # One from outside may have come in the emulated frame itself, which then shows what it is.
+        raise error if came_from_outside(error) else without(error, 2)  # noqa: B904  # it is the same error
     finally:
         if known is not None and REGISTRY in namespace:
             note(known, namespace[REGISTRY], line)

@@ -21,6 +21,7 @@ import threading
 from types import TracebackType
 from typing import Any
 
+from ...concurrency.outside_errors import came_from_outside
 from ...torch_private import (
     get_function_stack_at,
     len_torch_dispatch_stack,
@@ -31,7 +32,7 @@ from ...torch_private import (
 from ..engine.break_signals import BreakAfterOperation
 from ..engine.tracer import Tracer
 from . import unwinding
-from .deferred_os_signals import Signals
+from .deferred_os_signals import Signals, is_leaving_block
 from .frames import Frame, frames_from
 from .instruction_loop import Machine
 
@@ -41,10 +42,13 @@ def has_passed(error: BaseException) -> bool:
     return _frame_of(error, Machine.unwind) is not None
 
 
-def is_within_instruction(error: BaseException) -> bool:
-    """Whether a trace was interrupted in the middle of an instruction, and not between two of them."""
+def is_within_instruction(error: BaseException, frame: Frame) -> bool:
+    """Whether a trace was interrupted in the middle of an instruction of ``frame``, and not between two of them. If the
+    instruction was a call or a return, another frame goes on behind it."""
     at = _frame_of(error, Tracer.trace)
-    return at is not None and at.tb_next is not None and _frame_of(error, Signals.answer) is None
+    if at is None or at.tb_next is None or _frame_of(error, Signals.answer) is not None:
+        return False
+    return at.tb_frame.f_locals["frame"] is frame
 
 
 def _frame_of(error: BaseException, function: Any) -> TracebackType | None:
@@ -56,7 +60,7 @@ def _frame_of(error: BaseException, function: Any) -> TracebackType | None:
 
 def was_met(tracer: Tracer, signal: Any) -> bool:
     """Whether the program received an interrupt during the trace. The trace then does not show its usual behaviour."""
-    if isinstance(signal, BreakAfterOperation) and isinstance(signal.error, (KeyboardInterrupt, SystemExit)):
+    if isinstance(signal, BreakAfterOperation) and came_from_outside(signal.error):
         return True
     return tracer.trail.has_met_interrupt
 
@@ -65,7 +69,9 @@ def raise_in(machine: Machine, error: BaseException) -> Any:
     """Raise ``error`` before the machine's next instruction, or in the one it has begun. If the program catches it, the
     rest runs as plain Python, and its result is returned."""
     assert machine.frame is not None
-    if not is_within_instruction(error) or machine.frame.pc == 0:
+    if not is_within_instruction(error, machine.frame):
+        while is_leaving_block(machine.frame):
+            machine.step()
         machine.frame.pc += 1
     try:
         machine.unwind(error)

@@ -20,8 +20,8 @@ import functools
 from collections.abc import Callable
 from typing import Any, NoReturn
 
+from ...concurrency.outside_errors import came_from_outside
 from ...errors import InternalError
-from . import deferred_os_signals
 
 
 def call_for_program(m: Any, function: Callable, args: tuple, kwargs: dict) -> Any:
@@ -52,7 +52,7 @@ def is_ours(m: Any, error: BaseException) -> bool:
 def fail(stage: str, error: BaseException) -> NoReturn:
     """Raise an internal error for this one. An error that stops the program from outside, such as that of a signal
     handler, stays as it is."""
-    if isinstance(error, InternalError) or deferred_os_signals.raised(error):
+    if isinstance(error, InternalError) or came_from_outside(error):
         raise error
     raise InternalError(stage, f"{type(error).__name__}: {error}") from error
 

@@ -15,6 +15,7 @@ from collections.abc import Iterator
 from types import CodeType, FrameType, TracebackType
 from typing import Any
 
+from ...concurrency.outside_errors import came_from_outside
 from ...errors import OURS
 from .bytecode_decoder import Position, position_of
 from .decoded_code import Code
@@ -33,7 +34,7 @@ class Trail:
         if entry is None or entry[0] is not error:
             entry = self.passed[id(error)] = (error, [])
             self.native[id(error)] = _native_part(error.__traceback__)
-            self.has_met_interrupt |= isinstance(error, (KeyboardInterrupt, SystemExit))
+            self.has_met_interrupt = self.has_met_interrupt or came_from_outside(error)
         here = (frame.code, frame.pc - 1, frame.globals, weakref.ref(frame))
         if not entry[1] or entry[1][-1][:2] != here[:2]:
             entry[1].append(here)

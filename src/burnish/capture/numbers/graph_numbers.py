@@ -24,6 +24,7 @@ from typing import Any
 
 import torch
 
+from ...concurrency.outside_errors import reraise_from_outside
 from ...tensors.in_place_names import is_in_place_name
 from ...torch_private import foreach_add_
 from .. import breaks
@@ -253,7 +254,8 @@ def apply(m: Any, operation: Callable | None, operands: tuple) -> Any:
     if operation in RECORDED and not (operation in SAME_KIND and len(set(map(type, values))) > 1):
         try:
             value = operation(*values)
-        except Exception:
+        except Exception as error:
+            reraise_from_outside(error)
             value = None  # an error for this run's numbers; reporting it needs the numbers
         if type(value) in (int, float):
             return live_scalars.make(value, GraphNumber(m.recorder.number(operation, operands)), m)

@@ -17,6 +17,7 @@ from typing import Any
 
 import torch
 
+from ...concurrency.outside_errors import reraise_from_outside
 from ..guards.object_sources import Source
 
 
@@ -150,7 +151,8 @@ def has_result(operation: Callable, *operands: Any) -> bool:
     """Whether the operation has a result for these values."""
     try:
         operation(*map(plain_of, operands))
-    except Exception:  # the program's: only its occurrence matters
+    except Exception as error:  # the program's: only its occurrence matters
+        reraise_from_outside(error)
         return False
     return True
 

@@ -19,6 +19,7 @@ from typing import Any
 import torch
 
 from ...captured_graph.warnings_already_given import filtered
+from ...concurrency.outside_errors import reraise_from_outside
 from .. import breaks
 from ..engine.break_signals import BreakAfterOperation
 from ..engine.interpreted_or_native import OUR_PATH
@@ -242,6 +243,7 @@ def expected_of(m: Any, function: Callable, args: tuple, kwargs: dict) -> tuple[
         with numpy.errstate(all="ignore"), filtered("always") as warned:
             made = function(*map(plain, args), **{name: plain(value) for name, value in kwargs.items()})
     except Exception as error:  # NumPy's
+        reraise_from_outside(error)
         return refuse(m, name_of(function), f"it raises {type(error).__name__}")
     if any(not warning.filename.startswith(OUR_PATH) for warning in warned):
         refuse(m, name_of(function), "it warns")

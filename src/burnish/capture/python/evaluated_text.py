@@ -10,12 +10,12 @@ class, whose names are in a dictionary.
 from __future__ import annotations
 
 import builtins
-import contextlib
 import functools
 from types import CodeType, FunctionType
 from typing import Any
 
 from ...captured_graph.warnings_already_given import filtered
+from ...concurrency.outside_errors import Suppressing
 from .. import breaks
 from ..interpreter.bytecode_decoder import decode
 from ..interpreter.decoded_code import Code
@@ -53,7 +53,7 @@ def check_warnings(m: Any, *args: Any) -> None:
 
 @functools.lru_cache(maxsize=1024)
 def warns(text: str, filename: str, mode: str, flags: int) -> bool:
-    with filtered("always") as noted, contextlib.suppress(Exception):  # the caller gets it when it compiles the text
+    with filtered("always") as noted, Suppressing(Exception):  # the caller gets it when it compiles the text
         compile(text, filename, mode, flags, True)
     return bool(noted)
 

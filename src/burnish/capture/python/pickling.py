@@ -14,6 +14,7 @@ import pickle
 from typing import Any
 
 from ...captured_graph.warnings_already_given import filtered
+from ...concurrency.outside_errors import reraise_from_outside
 from .. import breaks
 from ..interpreter.frames import Generator
 from ..numbers.live_scalars import Live
@@ -125,7 +126,8 @@ def is_plain_pickle(data: Any) -> bool:
         PlainUnpickler(io.BytesIO(data)).load()
     except NotPlain:
         return False
-    except Exception:  # what loads() raises as well
+    except Exception as error:  # what loads() raises as well
+        reraise_from_outside(error)
         return True
     return True
 

@@ -30,6 +30,7 @@ from torch.utils import checkpoint as torch_checkpoint
 
 from ... import settings
 from ...captured_graph.checkpoint_hooks import Recomputation
+from ...concurrency.outside_errors import came_from_outside
 from ...runtime.argument_trees import mapped, tensors_in
 from ...runtime.eager import eager_activation_checkpointing
 from ...torch_private import (
@@ -340,7 +341,7 @@ class CapturedRegion(Region):
 
     def after_break(self, signal: Any) -> Any:
         """The trace ended inside the region: the segment must end before the call. The original break is the reason."""
-        if isinstance(getattr(signal, "error", None), (KeyboardInterrupt, SystemExit)):
+        if came_from_outside(getattr(signal, "error", None)):
             self.leave()
             return signal
         self.undo()

@@ -28,6 +28,7 @@ from typing import Any
 
 import torch
 
+from ...concurrency.outside_errors import reraise_from_outside
 from ...errors import InternalError
 from ...tensors.tensor_types import is_leaf
 from .. import breaks
@@ -320,7 +321,8 @@ def is_refused(view: torch.Tensor) -> bool:
     """Whether torch refuses to tell its history: it was made without gradients, and has been written to since."""
     try:
         view.is_leaf  # noqa: B018
-    except RuntimeError:
+    except RuntimeError as error:
+        reraise_from_outside(error)
         return True
     return False
 

@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
+from ...concurrency.outside_errors import reraise_from_outside
 from ...tensors.tensor_types import is_leaf
 from ...torch_private import tree_leaves, tree_map
 from .. import breaks
@@ -216,7 +217,8 @@ def is_sized_without_data(operator: Any, args: tuple, kwargs: dict, result: Any)
         return True
     try:
         expected = operator(*tree_map(without_data, args), **tree_map(without_data, kwargs))
-    except Exception:
+    except Exception as error:
+        reraise_from_outside(error)
         return False
     return [x.shape for x in tree_leaves(expected) if isinstance(x, Tensor)] == [
         x.shape for x in tree_leaves(result) if isinstance(x, Tensor)

@@ -21,6 +21,7 @@ from typing import Any, NamedTuple
 
 import torch
 
+from ...concurrency.outside_errors import reraise_from_outside
 from ...runtime.argument_trees import mapped, tensors_in
 from ...tensors.eager_strides import packed_order, packed_stride
 from ...torch_private import (
@@ -267,7 +268,8 @@ class Results:
         args, kwargs = mapped(mapped(self.given, Place, lambda place: values[place.at]), Shaped, filled)
         try:
             made = self.operator(*args, **kwargs)
-        except Exception:  # with data it raises as well, where the program sees it
+        except Exception as error:  # with data it raises as well, where the program sees it
+            reraise_from_outside(error)
             return None
         leaves, structure = pytree.tree_flatten(made)
         if not all(leaf is None or isinstance(leaf, torch.Tensor) and leaf.is_meta for leaf in leaves):

@@ -12,6 +12,7 @@ from typing import Any
 
 import torch
 
+from ...concurrency.outside_errors import reraise_from_outside
 from ...runtime.argument_trees import tensors_in
 from ...torch_private import OpOverload, operator_entries, set_ctx_getter, tree_map
 from ..pytorch.torch_call_roles import without_data
@@ -45,7 +46,8 @@ def sizes_from_data(operator: Any, args: tuple, kwargs: dict, result: Any) -> li
         try:
             with set_ctx_getter(lambda context=context: context), torch.no_grad():
                 made = entry.fake_impl.kernel(*given[0], **given[1])
-        except Exception:
+        except Exception as error:
+            reraise_from_outside(error)
             return None
         shapes.append([tuple(x.shape) for x in tensors_in((made,))])
     found = [tuple(x.shape) for x in tensors_in((result,))]

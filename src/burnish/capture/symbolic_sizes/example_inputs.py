@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 import torch
 
+from ...concurrency.outside_errors import reraise_from_outside
 from ...tensors.eager_strides import packed_stride
 from ...tensors.fit_size_formulas import FollowedSize, Formula, GivenSize, NoFormula, Point, Space
 from ...torch_private import construct_storage_from_data_pointer
@@ -89,6 +90,7 @@ class SymbolicExampleInputs:
                 try:
                     made.append(like.made())
                 except (RuntimeError, MemoryError) as error:
+                    reraise_from_outside(error)
                     raise NoFormula(f"no example of other sizes: {error}") from error
             else:
                 made.append(self.number(k, point) if k in self.numbers else like)

@@ -13,6 +13,7 @@ from typing import Any
 import torch
 
 from ...backends.shapes_at_other_sizes import Shapes
+from ...concurrency.outside_errors import reraise_from_outside
 from ...ir.untraceable_graph import Untraceable
 from ...runtime.eager.cond import Branches
 from ...tensors.fit_size_formulas import NoFormula
@@ -179,6 +180,7 @@ def repeated(probe: Shapes, target: Any, args: tuple, kwargs: dict) -> Any:
             return target.without_data(probe.call, *args, **kwargs)
         return probe.call(target, args, kwargs)
     except Exception as error:
+        reraise_from_outside(error)
         raise NotRepeatable(str(error)) from error
 
 

@@ -10,7 +10,6 @@ together, once (`shared_machine_code`).
 
 from __future__ import annotations
 
-import contextlib
 import contextvars
 import functools
 import os
@@ -29,8 +28,9 @@ from llvmlite.binding import ffi
 
 from ... import events
 from ...concurrency import fork_safe_locks
-from ...concurrency.await_future import result_of
+from ...concurrency.await_future import AtomicCondition, SharedResult, result_of
 from ...concurrency.compute_once import once
+from ...concurrency.outside_errors import Suppressing, reraise_from_outside
 from ...errors import InternalError
 from ...runtime.disk.disk_cache import disk_cache
 from ...runtime.linking import torch_blas_symbols, torch_thread_pool, vector_math_symbols
@@ -73,7 +73,7 @@ def compile_kernels(
             with _lock:
                 future = _underway.get(key)
                 if future is None:
-                    future = Future()
+                    future = SharedResult()
                     known = _known.get(key)
                     if known is not None:
                         future.set_result(known)
@@ -98,18 +98,18 @@ def compile_kernels(
         def begin(more: Sequence[Callable[[], object]]) -> None:
             """Jobs that a job has made, which its own thread goes on with too."""
             jobs.extend(more)
-            with contextlib.suppress(RuntimeError):  # as below
+            with Suppressing(RuntimeError):  # as below
                 for _ in more[1 : _workers()]:
-                    beside.append(_pool().submit(contextvars.copy_context().run, work))
+                    beside.append(_in_thread(work))
 
         jobs.extend(functools.partial(_part, same, begin) for same in alike.values())
         # Interrupts only reach the main thread, and must not stop LLVM half way: so the main thread only waits.
         works = threading.current_thread() is not threading.main_thread()
         try:
             for _ in range(min(_workers(), len(jobs)) - works):
-                # Each thread uses the settings of this one, for example whether machine code goes to disk.
-                beside.append(_pool().submit(contextvars.copy_context().run, work))
-        except RuntimeError:  # the interpreter is shutting down, or no more threads can be started
+                beside.append(_in_thread(work))
+        except RuntimeError as error:  # the interpreter is shutting down, or no more threads can be started
+            reraise_from_outside(error)
             works = True
         if works:
             work()
@@ -122,6 +122,20 @@ def compile_kernels(
             if future.cancel():
                 _underway.pop(key, None)
     return [made_by(future, kernel) for future, kernel in zip(futures, kernels, strict=True)]
+
+
+def _in_thread(work: Callable[[], None]) -> Future[None]:
+    """Begins `work` in another thread, with the settings of this one, for example whether machine code goes to disk."""
+    done: Future[None] = SharedResult()
+
+    def run() -> None:
+        try:
+            done.set_result(work())
+        except BaseException as error:
+            done.set_exception(error)
+
+    _pool().submit(contextvars.copy_context().run, run)
+    return done
 
 
 def made_by(future: Future[NativeKernel], kernel: Kernel) -> NativeKernel:
@@ -144,7 +158,8 @@ def _part(jobs: list[Job], begin: Callable[[list[Callable[[], object]]], object]
     for job in jobs:
         try:
             modules.append((job, _printed(job[1], host())))
-        except Exception:
+        except Exception as error:
+            reraise_from_outside(error)
             refused.append(functools.partial(_complete, [job]))  # which raises the error again
     made = []
     for members, shared in _groups([module.text for _, module in modules]):
@@ -183,6 +198,7 @@ def _outcomes(
     try:
         return _natives(kernels, modules or [_printed(kernel, host()) for kernel in kernels], shared, host())
     except Exception as error:
+        reraise_from_outside(error)
         if len(kernels) == 1:
             return [error]
         events.emit("kernels.apart", text=f"{len(kernels)} kernels are compiled each by itself: {error}")
@@ -279,6 +295,7 @@ def emitted(text: str, target: Host) -> bytes:
         try:
             module = llvm.parse_assembly(text, context)
         except RuntimeError as error:
+            reraise_from_outside(error)
             raise InternalError("codegen", f"LLVM does not take what was printed: {error}\n{text}") from error
         with ffi.OutputString() as problem:
             # llvmlite guards every call with one lock. This call needs none, because context and machine belong to this
@@ -337,7 +354,9 @@ def _workers() -> int:
 
 @once
 def _pool() -> ThreadPoolExecutor:
-    return ThreadPoolExecutor(_workers(), "burnish-codegen")
+    pool = ThreadPoolExecutor(_workers(), "burnish-codegen")
+    pool._idle_semaphore._cond = AtomicCondition(threading.Lock())  # type: ignore[attr-defined]
+    return pool
 
 
 _lock = fork_safe_locks.lock()

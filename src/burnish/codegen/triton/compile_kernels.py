@@ -16,6 +16,7 @@ import torch
 from ... import events
 from ...concurrency import fork_safe_locks
 from ...concurrency.compute_once import once
+from ...concurrency.outside_errors import reraise_from_outside
 from ...runtime.linking import cuda_module_loader
 from ...runtime.linking.cuda_module_loader import CudaKernel
 from ...schedule.loops.build_kernel import Launch
@@ -59,6 +60,7 @@ def prepare(printed: Sequence[Printed], device: int, is_trial: bool = False) -> 
         try:
             kernel = loaded(one, cubin, device, architecture)
         except RuntimeError as error:
+            reraise_from_outside(error)
             if not is_trial:
                 raise
             refused[key] = str(error)

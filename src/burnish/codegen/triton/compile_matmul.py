@@ -20,6 +20,7 @@ from ... import events
 from ...concurrency import fork_safe_locks
 from ...concurrency.await_future import result_of
 from ...concurrency.compute_once import once
+from ...concurrency.outside_errors import reraise_from_outside
 from ...errors import InternalError
 from ...runtime.linking import cuda_module_loader
 from ...runtime.linking.cuda_module_loader import CudaKernel
@@ -56,6 +57,7 @@ def make(wanted: Sequence[tuple[KernelSpec, Tiles | None]]) -> list[Made | str]:
             cubin = context.run(compile_cubin, printed, architecture)
             kernel = context.run(loaded, printed, cubin, index, architecture)
         except (InternalError, RuntimeError) as error:
+            reraise_from_outside(error)
             return str(error).partition("\n")[0]
         if events.is_watched("kernels"):
             events.emit("kernels", name=printed.name, text=printed.text)

@@ -21,6 +21,7 @@ from typing import Any
 import torch
 
 from ...captured_graph.graph_autograd_nodes import Edge, Pieces, Target, edge_of, ports_reaching
+from ...concurrency.outside_errors import Suppressing
 from ...ir.gradient_signature import GradientPiece, Gradients
 from ...ir.untraceable_graph import Untraceable
 from ...tensors.tensor_types import TensorType
@@ -110,7 +111,7 @@ def tensors_at(edges: set[Edge], made: Iterable[Any]) -> dict[Edge, Any]:
         if isinstance(x, (tuple, list)):
             stack += x
         elif isinstance(x, TraceTensor) and x.requires_grad:
-            with contextlib.suppress(RuntimeError):  # a view that was written to in a way that autograd forbids
+            with Suppressing(RuntimeError):  # a view that was written to in a way that autograd forbids
                 if edge_of(x) in edges:
                     found[edge_of(x)] = x
     return found

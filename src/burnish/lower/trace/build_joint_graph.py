@@ -18,6 +18,7 @@ from typing import Any
 
 import torch
 
+from ...captured_graph.aliased_gradients import is_of_several
 from ...captured_graph.graph_autograd_nodes import (
     find_pieces,
     gives_no_gradient,
@@ -26,6 +27,7 @@ from ...captured_graph.graph_autograd_nodes import (
     name_of_node,
     saves_anything,
 )
+from ...concurrency.outside_errors import reraise_from_outside
 from ...ir.gradient_signature import Gradients
 from ...ir.untraceable_graph import Untraceable
 from ...tensors.eager_strides import overlaps_itself
@@ -39,10 +41,12 @@ def add_gradients(tracer: AtenTracer, outputs: list[Any], made: Iterable[Any] = 
     """The outputs, followed by the gradients. `tracer.traced.gradients` describes which is which. `made` are the values
     of the captured graph."""
     check_inputs(tracer)
+    check_outputs(outputs)
     given = [k for k, x in enumerate(tracer.inputs) if is_differentiable(x)]
     flows = [k for k, out in enumerate(outputs) if is_differentiable(out) and not is_shown_input(out, tracer.inputs)]
     input_aliases = tuple(k for k, out in enumerate(outputs) if is_differentiable(out) and k not in flows)
     views = views_among(outputs, flows)
+    of_several = tuple(k for k in (*input_aliases, *(view for view, _ in views)) if is_of_several(outputs[k]))
     for k in (*input_aliases, *(view for view, _ in views)):
         check_shown(outputs[k])
     hidden = {id(base): base for _, base in views if not any(base is out for out in outputs)}
@@ -68,6 +72,7 @@ def add_gradients(tracer: AtenTracer, outputs: list[Any], made: Iterable[Any] = 
             unused=tuple(given),
             aliases=tuple(k for k, _ in aliases),
             overwritten=tracer.overwritten,
+            of_several=of_several,
         )
         with custom_backwards(tracer):
             return [*outputs, *add_pieces(tracer, pieces, signature, sources, made)]
@@ -114,6 +119,7 @@ def add_gradients(tracer: AtenTracer, outputs: list[Any], made: Iterable[Any] = 
         # Where no gradient flows at all, the outputs still require gradients.
         tuple(k for k in given if k not in inputs) if inputs and not no_backward else (),
         overwritten=tracer.overwritten,
+        of_several=of_several,
     )
     return [*outputs, *gradients]
 
@@ -126,6 +132,7 @@ def custom_backwards(tracer: AtenTracer) -> Iterator[None]:
     except Untraceable:
         raise
     except Exception as error:
+        reraise_from_outside(error)
         if not tracer.has_custom:
             raise
         raise Untraceable(f"a custom backward cannot be traced: {type(error).__name__}: {error}") from error
@@ -189,16 +196,27 @@ def check_shown(out: torch.Tensor) -> None:
         node = before
 
 
+def check_outputs(outputs: list[Any]) -> None:
+    """Views from a function that returns several cannot be used after a write to their base: eager says so at a use."""
+    for out in outputs:
+        try:
+            out is None or out.grad_fn  # noqa: B018  # asks for it
+        except RuntimeError as error:
+            reraise_from_outside(error)
+            raise Untraceable(str(error)) from error
+
+
 def views_among(outputs: list[Any], flows: list[int]) -> list[tuple[int, Any]]:
     """The positions of outputs that are views of one tensor, and that tensor. A write to one of two views changes the
-    gradient of the other, which only autograd tracks. So these views are made of their base in each call."""
+    gradient of the other, which only autograd tracks. So these views are made of their base in each call, and so is one
+    that may not be written to."""
     groups: dict[int, list[int]] = {}
     for k in flows:
         base = outputs[k] if outputs[k]._base is None else outputs[k]._base
         groups.setdefault(id(base), []).append(k)
     found = []
     for group in groups.values():
-        if len({id(outputs[k]) for k in group}) > 1:
+        if len({id(outputs[k]) for k in group}) > 1 or is_of_several(outputs[group[0]]):
             found += [(k, outputs[k]._base) for k in group if outputs[k]._base is not None]
     if not all(base.requires_grad for _, base in found):
         raise Untraceable("two of its outputs share memory, and gradients flow into both")

@@ -10,6 +10,7 @@ from typing import Any
 
 import torch
 
+from ...concurrency.outside_errors import reraise_from_outside
 from ...ir.untraceable_graph import Untraceable
 
 CLOSED = re.compile("backward through the graph a second time|derivative for .* is not implemented")
@@ -31,6 +32,7 @@ def derivatives(outputs: list[Any], inputs: list[Any], tangents: list[Any]) -> l
         try:
             return list(torch.autograd.grad(outputs, inputs, tangents, allow_unused=True, retain_graph=True))
         except (RuntimeError, ValueError, TypeError, NotImplementedError) as error:
+            reraise_from_outside(error)
             if type(error) is RuntimeError and CLOSED.search(str(error)):
                 raise Closed(str(error)) from error
             raise Untraceable(f"its gradients cannot be traced: {error}") from error

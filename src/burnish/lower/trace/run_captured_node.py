@@ -7,6 +7,7 @@ from typing import Any
 import torch
 
 from ...captured_graph.warnings_already_given import call_quietly
+from ...concurrency.outside_errors import reraise_from_outside
 from ...ir.graph_builder import Builder
 from ...ir.untraceable_graph import Untraceable
 from .aten_tracer import AtenTracer
@@ -74,4 +75,5 @@ def call_custom(tracer: AtenTracer, target: Any, args: tuple, kwargs: dict) -> A
     except Untraceable:
         raise
     except Exception as error:
+        reraise_from_outside(error)
         raise Untraceable(f"{target.__name__} cannot be traced: {type(error).__name__}: {error}") from error

@@ -19,6 +19,7 @@ import torch
 from torch.fx import GraphModule
 
 from ...captured_graph.compile_request import facts_of_input, request_of
+from ...concurrency.outside_errors import reraise_from_outside
 from ...ir.untraceable_graph import NumberLost, Untraceable
 from ...tensors.torch_state import TorchState
 from ...torch_private import (
@@ -72,6 +73,7 @@ def trace_once(
                     try:
                         env[node] = run_node(tracer, node, env)
                     except (RuntimeError, ValueError, TypeError, IndexError, NotImplementedError) as error:
+                        reraise_from_outside(error)
                         # An error of the user, which eager reports, or torch code that reads data.
                         raise Untraceable(f"{node.target} cannot be traced: {error}") from error
             regions.leave()

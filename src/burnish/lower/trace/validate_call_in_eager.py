@@ -17,6 +17,7 @@ from typing import Any
 import torch
 
 from ...captured_graph.warnings_already_given import call_quietly
+from ...concurrency.outside_errors import reraise_from_outside
 from ...ir.graph import Value, map_values, values_in
 from ...ir.infer_types import example_of, without_data
 from ...ir.side_effect_free_kernels import crashes, draws, is_of_user, warns
@@ -73,6 +74,7 @@ def run(func: OpOverload, args: tuple, kwargs: dict[str, Any], is_without_data: 
                 given = [example_of(name, arg) for name, arg in zip(names, args, strict=True)]
                 call_quietly(func, given, {name: example_of(name, arg) for name, arg in kwargs.items()})
     except Exception as error:
+        reraise_from_outside(error)
         raise Untraceable(f"{func} is refused: {error}") from error
 
 

@@ -36,6 +36,7 @@ from typing import Any
 import torch
 
 from ...concurrency import fork_safe_locks
+from ...torch_private import storage_use_count
 from ..state_watch.native_watch import Watch
 from ..state_watch.tensor_mutation_watch import state_watch
 from .native_kernels import NativeKernel
@@ -80,18 +81,37 @@ def sampled_places(tensor: torch.Tensor) -> list[int]:
     return [tensor.data_ptr() + WORD * ((k * words + (k * 7919) % words) // SAMPLES % words) for k in range(SAMPLES)]
 
 
+class StateMemory:
+    """Keeps the memory of tensors that a caller holds. There is one object for each: its other uses are the caller's.
+
+    A weak reference to a tensor would not do: `torch.utils.swap_tensors` refuses tensors that have one.
+    """
+
+    def __init__(self, storage: torch.UntypedStorage):
+        self.storage = storage
+
+    def is_shared(self) -> bool:
+        return storage_use_count(self.storage._cdata) > 1
+
+
+_memory: weakref.WeakValueDictionary[int, StateMemory] = weakref.WeakValueDictionary()  # by the storage's identity
+
+
+def memory_of(tensor: torch.Tensor) -> StateMemory:
+    storage = tensor.untyped_storage()
+    return _memory.setdefault(storage._cdata, StateMemory(storage))
+
+
 @dataclass(slots=True, eq=False)
 class PrologueResults:
-    """The prologue's results and the state they were made from. It keeps the old tensors alive, so that their addresses
-    are not reused."""
+    """The prologue's results and the memory of the state they were made from. It keeps that memory, so that its
+    addresses are not reused."""
 
     stamp: tuple
     samples: Samples
     made: tuple | None
     """None where the graph runs eagerly."""
-    state: list[torch.Tensor]
-    owners: list[weakref.ref[torch.Tensor]]
-    """The tensors themselves, as the caller holds them."""
+    state: list[StateMemory]
     bound: tuple
     """Addresses of the results in `made` that the main program binds; then (`handed`) those that it takes as
     arguments."""
@@ -105,9 +125,8 @@ class PrologueResults:
     """Its native watch, a function of all inputs."""
 
     def is_current(self) -> bool:
-        """Whether its tensors are alive at the same addresses."""
-        tensors = [owner() for owner in self.owners]
-        return all(x is not None and x.data_ptr() == old.data_ptr() for x, old in zip(tensors, self.state, strict=True))
+        """Whether the caller still holds its memory."""
+        return all(memory.is_shared() for memory in self.state)
 
 
 class FrozenProgram:
@@ -196,19 +215,16 @@ class FrozenProgram:
     def refreshed(self, inputs: tuple) -> PrologueResults:
         with self.lock:
             owners = [inputs[k] for k in self.positions]
-            state = [x.detach() for x in owners]
             # Sampled before it is used: the next call notices changes made since.
-            samples, stamp = Samples(state, self.memory_comparer), self.stamp_of(inputs)
+            samples, stamp = Samples(owners, self.memory_comparer), self.stamp_of(inputs)
             self.kept.pop(stamp[1::2], None)  # so that old and new results are not in memory together
             self.by_stamp = {}
             made = self.prologue(*inputs)
             if self.folder is not None and all(x is not None for x in made):
                 samples.look()
                 if not samples.found.value and stamp == self.stamp_of(inputs):
-                    del state  # refers to the same memory
                     self.former += self.released(inputs, self.folder)
-                    state = [x.detach() for x in owners]
-                    samples, stamp = Samples(state, self.memory_comparer), self.stamp_of(inputs)
+                    samples, stamp = Samples(owners, self.memory_comparer), self.stamp_of(inputs)
             count = len(inputs)
             bound = handed = ()
             if self.takes is not None:
@@ -221,8 +237,7 @@ class FrozenProgram:
                 stamp,
                 samples,
                 None if any(x is None for x in made) else made,
-                state,
-                [weakref.ref(x) for x in owners],
+                [memory_of(x) for x in owners],
                 bound,
                 handed,
                 object(),

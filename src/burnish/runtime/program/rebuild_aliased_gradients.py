@@ -7,12 +7,12 @@
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
 
+from ...concurrency.outside_errors import Suppressing, reraise_from_outside
 from ...torch_private import will_engine_execute_node
 
 if TYPE_CHECKING:
@@ -44,7 +44,7 @@ def with_tangents(found: Sequence[Any], turned: Sequence[tuple[TangentGradient, 
     made = list(found)
     again: dict[tuple[int, tuple], torch.Tensor] = {}  # gradients that are one tensor share one view
     for view, tangent in turned:
-        with contextlib.suppress(RuntimeError):
+        with Suppressing(RuntimeError):
             key = view.flow, view.steps
             again[key] = made[view.at] = again[key] if key in again else view.of(tangent)
     return made
@@ -54,7 +54,8 @@ def will_take_over(x: torch.Tensor) -> bool:
     """Whether this is a leaf that autograd accumulates a gradient in."""
     try:
         return x.is_leaf and will_engine_execute_node(torch.autograd.graph.get_gradient_edge(x).node)
-    except RuntimeError:  # torch.autograd.grad, which returns the gradients
+    except RuntimeError as error:  # torch.autograd.grad, which returns the gradients
+        reraise_from_outside(error)
         return False
 
 

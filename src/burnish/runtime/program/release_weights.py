@@ -59,7 +59,7 @@ def release(
 
 
 def may_release(x: torch.Tensor) -> bool:
-    if storage_use_count is None or type(x) not in (torch.Tensor, torch.nn.Parameter) or x.device.type != "cpu":
+    if type(x) not in (torch.Tensor, torch.nn.Parameter) or x.device.type != "cpu":
         return False
     if x.layout is not torch.strided or x.is_inference() or x.is_pinned() or x.is_shared():
         return False

@@ -23,6 +23,7 @@ import torch
 from torch.autograd.graph import saved_tensors_hooks
 
 from ...concurrency.compute_once import once
+from ...concurrency.outside_errors import reraise_from_outside
 from ...torch_private import DisableTorchFunctionSubclass, dispatch_keys, top_saved_tensors_default_hooks
 
 WORD = 8
@@ -127,7 +128,8 @@ def tensor_layout() -> TensorLayout | None:
             saved_tensors_hooks(_as_it_is, _as_it_is) if _saving_is_watched() else nullcontext(),
         ):
             return _found()
-    except (_Unclear, AttributeError, RuntimeError):
+    except (_Unclear, AttributeError, RuntimeError) as error:
+        reraise_from_outside(error)
         return None
 
 

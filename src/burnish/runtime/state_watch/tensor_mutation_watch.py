@@ -19,6 +19,7 @@ from typing import Any
 import torch
 
 from ...concurrency.compute_once import once
+from ...concurrency.outside_errors import reraise_from_outside
 from ...torch_private import DisableTorchFunctionSubclass
 from .native_watch import Unwatchable, Watch
 from .tensor_guard_layout import LONGEST, WORD, tensor_layout, words_at
@@ -78,7 +79,8 @@ def state_watch(
         watch.word(word)
     try:
         return watch.function([], [], takes_tuple=True)
-    except (Unwatchable, RuntimeError):
+    except (Unwatchable, RuntimeError) as error:
+        reraise_from_outside(error)
         return None
 
 
@@ -108,7 +110,8 @@ def state_layout() -> StateLayout | None:
     try:
         with DisableTorchFunctionSubclass(), torch.inference_mode(False):
             return _found(layout.implementation, layout.rank)
-    except (ValueError, AttributeError, RuntimeError):
+    except (ValueError, AttributeError, RuntimeError) as error:
+        reraise_from_outside(error)
         return None
 
 

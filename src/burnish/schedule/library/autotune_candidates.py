@@ -11,7 +11,6 @@ as text, to be kept on disk.
 
 from __future__ import annotations
 
-import contextlib
 import itertools
 import os
 import threading
@@ -22,6 +21,7 @@ from typing import Any, Protocol
 
 import torch
 
+from ...concurrency.outside_errors import Suppressing
 from .call_candidates.attention import attention_candidates
 from .call_candidates.convolution import convolution_candidates
 from .call_candidates.linear import linear_candidates
@@ -183,7 +183,7 @@ class Measurements:
         flops, kind = candidates[0].spec.flops, (torch.get_num_threads(), candidates[0].output.dtype)
         own, best = next((c for c in candidates if c.name == OWN), None), self._rates.get(kind)
         if own is not None and best is not None:
-            with contextlib.suppress(Exception):  # if it does not run, the full measurement below drops it
+            with Suppressing(Exception):  # if it does not run, the full measurement below drops it
                 made = measure([own], seconds)
                 if made.is_steady and flops >= ENOUGH * best * made.least[OWN]:
                     return made

@@ -17,6 +17,7 @@ from functools import partial
 import torch
 
 from ... import events
+from ...concurrency.outside_errors import reraise_from_outside
 from .autotune_candidates import Measurements, candidates, memory
 from .call_specs import LinearSpec, MatmulSpec
 from .candidate import Candidate, bound, empty
@@ -169,6 +170,7 @@ def timed(
             run = into(out.fill_(float("nan")), name)
             why = why_not_near(out, want, tensors[PRODUCT], way.precision)
         except RuntimeError as error:
+            reraise_from_outside(error)
             why = str(error).partition("\n")[0]
         if why is None:
             runs[name] = run  # type: ignore[possibly-undefined]

@@ -14,6 +14,7 @@ from dataclasses import replace
 import torch
 
 from ... import events
+from ...concurrency.outside_errors import reraise_from_outside
 from .autotune_candidates import SMALL, Measurements, candidates, memory
 from .call_candidates.convolution_backward_times import ConvBackwardSpec
 from .call_specs import ConvSpec
@@ -69,6 +70,7 @@ def measured(spec: ConvSpec, backward: ConvBackwardSpec | None, clock: Clock) ->
             if backward is not None:
                 seconds += clock.seconds(gradients_of(backward))
         except RuntimeError as error:  # includes running out of memory
+            reraise_from_outside(error)
             return Measured({}, dropped={NAME: str(error).partition("\n")[0]})
     return Measured({NAME: seconds})
 

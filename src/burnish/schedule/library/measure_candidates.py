@@ -19,6 +19,7 @@ from time import perf_counter
 import torch
 
 from ...concurrency import waits_for_cores
+from ...concurrency.outside_errors import reraise_from_outside
 from ...tensors.tensor_types import TensorType, has_stride
 from .candidate import Candidate, bound, empty
 
@@ -78,6 +79,7 @@ def measure(candidates: Sequence[Candidate], seconds: float) -> Measured:
             try:
                 runs[candidate.name] = ready(candidate, inputs)
             except Exception as error:
+                reraise_from_outside(error)
                 if candidate is candidates[0]:
                     raise
                 dropped[candidate.name] = str(error).partition("\n")[0]

@@ -25,6 +25,7 @@ from typing import Any, NamedTuple
 
 import torch
 
+from ....concurrency.outside_errors import reraise_from_outside
 from ... import breaks
 from ...engine.break_signals import Unrebuildable
 from ...guards.guard_function import write_by_statement
@@ -330,6 +331,7 @@ class Agreement:
         args, kwargs = made_of(self.given, operands)
         try:
             found = self.function(*args, **dict(kwargs))
-        except Exception:  # the next trace meets it
+        except Exception as error:  # the next trace meets it
+            reraise_from_outside(error)
             return False
         return agrees(self.result, found, operands)

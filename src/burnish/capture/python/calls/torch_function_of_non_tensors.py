@@ -19,6 +19,7 @@ from typing import Any, NamedTuple
 import torch
 from torch.overrides import TorchFunctionMode, handle_torch_function
 
+from ....concurrency.outside_errors import reraise_from_outside
 from ....torch_private import len_torch_function_stack as _count_modes
 from ....torch_private import pop_mode, push_mode
 from ...guards.tensor_metadata import TENSOR_TYPES
@@ -98,7 +99,8 @@ def received(function: Any, args: tuple, kwargs: dict) -> Shown | None:
         function(*args, **kwargs)
     except Received:
         return probe.shown
-    except Exception:
+    except Exception as error:
+        reraise_from_outside(error)
         return None
     finally:
         if _count_modes() > modes:

@@ -258,9 +258,7 @@ def let_go(state):
 
 
 def begins_again(value):
-    """Whether an iterator, or one in a tuple, may begin again where C code asks it for its iterator once more."""
-    if type(value) is tuple:
-        return any(map(begins_again, value))
+    """Whether an iterator may begin again where C code asks it for its iterator once more."""
     asked = find_on_type(type(value), "__iter__")
     return isinstance(asked, FunctionType) and not returns_self(asked.__code__)
 
@@ -274,8 +272,25 @@ ADVANCED = frozenset("iterator iterators source active data selectors".split())
 """The parameters of steps that are iterators."""
 
 
-def is_asked_once(places, is_makeable, *state):
-    return not any(begins_again(state[i]) for i in places) and is_makeable(*state)
+class HasBegun:
+    """An iterator for C code, which asks for its iterator once more."""
+
+    def __init__(self, iterator):
+        self.iterator = iterator
+
+    def __iter__(self):
+        return self.iterator
+
+
+def begun(value):
+    """An iterator, or those in a tuple, so that C code does not let them begin again."""
+    if type(value) is tuple:
+        return tuple(map(begun, value))
+    return HasBegun(value) if begins_again(value) else value
+
+
+def made_of_begun(places, make, *state):
+    return make(*[begun(value) if i in places else value for i, value in enumerate(state)])
 
 
 def register(steps):
@@ -283,7 +298,7 @@ def register(steps):
         names = step.__code__.co_varnames[: step.__code__.co_argcount]
         places = tuple(i for i, name in enumerate(names) if name in ADVANCED)
         if made and places:
-            made[1:2] = [functools.partial(is_asked_once, places, *made[1:2] or (always,))]
+            made[0] = functools.partial(made_of_begun, places, made[0])
         BY_CODE[step.__code__] = BuiltinIterator(type(sample), sample, *made)
 
 

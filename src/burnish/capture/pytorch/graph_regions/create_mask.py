@@ -15,6 +15,7 @@ from typing import Any
 
 import torch
 
+from ....concurrency.outside_errors import reraise_from_outside
 from ....errors import InternalError
 from ... import breaks
 from ...interpreter import argument_binding
@@ -44,6 +45,7 @@ def create_mask(m: Any, function: FunctionType, args: tuple, kwargs: dict) -> An
     except InternalError:
         raise
     except Exception as error:
+        reraise_from_outside(error)
         return m.stop(breaks.FOREIGN_COMPILED, f"create_mask: {type(error).__name__}: {error}")
     place = torch.device(device or torch.accelerator.current_accelerator() or "cpu")
     is_score = kind is namespace["_ModificationType"].SCORE_MOD

@@ -21,6 +21,7 @@ from typing import Any
 
 import torch
 
+from ....concurrency.outside_errors import reraise_from_outside
 from ....errors import InternalError
 from ....runtime.eager.flex_attention import FlexAttention
 from ....runtime.eager.flex_tiles import Tiles
@@ -132,6 +133,7 @@ def kernel_options(m: Any, namespace: dict, given: dict) -> dict:
     except InternalError:
         raise
     except Exception as error:
+        reraise_from_outside(error)
         return m.stop(breaks.FOREIGN_COMPILED, f"flex_attention: {type(error).__name__}: {error}")
     return made
 

@@ -21,6 +21,7 @@ from typing import Any, NoReturn
 
 import torch
 
+from ....concurrency.outside_errors import came_from_outside, reraise_from_outside
 from ....runtime.argument_trees import mapped, tensors_in
 from ....torch_private import is_functorch_wrapped_tensor
 from ... import breaks
@@ -156,11 +157,12 @@ class Transform(Region):
                 value = self.call_native(function, args, kwargs)
             value = self.end(value)
         except (Stop, BreakAfterOperation) as signal:
-            if isinstance(getattr(signal, "error", None), (KeyboardInterrupt, SystemExit)):
+            if came_from_outside(getattr(signal, "error", None)):
                 self.undo()
                 raise
             stop = Stop(signal.kind or breaks.RAISED, f"torch.func's {self.name}: {signal.what}")
         except Exception as error:
+            reraise_from_outside(error)
             if is_ours(self.m, error):
                 self.undo()
                 raise

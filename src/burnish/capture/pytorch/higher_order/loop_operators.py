@@ -22,6 +22,7 @@ from typing import Any, NoReturn
 
 import torch
 
+from ....concurrency.outside_errors import came_from_outside
 from ....runtime.argument_trees import mapped
 from ....runtime.eager.loop_operators import LoopOperator, with_numbers
 from ....torch_private import associative_scan_module, pytree
@@ -269,7 +270,7 @@ def interpreted(function: FunctionType) -> Callable:
             return run_nested(m, again, args, kwargs)
         except (Stop, BreakAfterOperation) as signal:
             why = signal.what
-            if isinstance(getattr(signal, "error", None), (KeyboardInterrupt, SystemExit)):
+            if came_from_outside(getattr(signal, "error", None)):
                 raise
         except Raised as raised:
             why = f"{type(raised.error).__name__}: {raised.error}"

@@ -21,6 +21,7 @@ from typing import Any, NamedTuple
 import torch
 from torch.utils.hooks import RemovableHandle
 
+from ....concurrency.outside_errors import came_from_outside
 from ...engine.break_signals import BreakAfterOperation, Stop, Unrebuildable
 from ...engine.torch_call_records import Call
 from ...guards.tensor_metadata import TENSOR_TYPES
@@ -124,7 +125,7 @@ def body_of(m: Any, tensor: torch.Tensor, function: Any) -> tuple[torch.fx.Graph
             body.recompile()
             return body, region.lifted()
     except (Stop, BreakAfterOperation, Raised) as signal:
-        if isinstance(getattr(signal, "error", None), (KeyboardInterrupt, SystemExit)):
+        if came_from_outside(getattr(signal, "error", None)):
             raise
     m.region = None
     start.go_back(m)

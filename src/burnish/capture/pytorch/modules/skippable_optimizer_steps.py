@@ -21,6 +21,7 @@ from typing import Any, NoReturn
 
 import torch
 
+from ....concurrency.outside_errors import came_from_outside
 from ....runtime.argument_trees import tensors_in
 from ....torch_private import (
     debug_has_internal_overlap,
@@ -54,7 +55,7 @@ def step_unless_infinite(m: Any, args: tuple, kwargs: dict) -> Any:
         region.end(value)
     except (Stop, BreakAfterOperation, Raised) as signal:
         region.undo()
-        if isinstance(getattr(signal, "error", None), (KeyboardInterrupt, SystemExit)):
+        if came_from_outside(getattr(signal, "error", None)):
             raise
         return MISSING
     except BaseException:

@@ -18,7 +18,7 @@ import llvmlite.binding as llvm
 import torch
 
 from ....concurrency import fork_safe_locks
-from ....concurrency.await_future import result_of
+from ....concurrency.await_future import SharedResult, result_of
 from ....concurrency.compute_once import once
 from ....runtime.program.native_kernels import NativeFunction, NativeKernel, Words
 from ....schedule.library.own_kernels.matmul_tiling_and_packing import ITEM, Product, Shape, Step, Sum, Tile
@@ -125,22 +125,21 @@ def driver() -> NativeFunction:
 
 def tile_function(tile: Tile) -> NativeFunction:
     """A tile's code. Threads that need the same tile wait for the one that compiles it."""
-    with _lock:
-        future = _tiles.get(tile)
-        if future is None:
-            mine = _tiles[tile] = Future()
-    if future is not None:
-        return result_of(future)
+    mine: Future[NativeFunction] = SharedResult()
     try:
-        with_assembler()
-        made = compile_function(print_tile(tile, host()), SYMBOL)
-    except BaseException as error:
         with _lock:
-            del _tiles[tile]
-        mine.set_exception(error)
+            future = _tiles.setdefault(tile, mine)
+        if future is mine:
+            with_assembler()
+            mine.set_result(compile_function(print_tile(tile, host()), SYMBOL))
+    except BaseException as error:
+        if not mine.done():
+            with _lock:
+                if _tiles.get(tile) is mine:
+                    del _tiles[tile]
+            mine.set_exception(error)
         raise
-    mine.set_result(made)
-    return made
+    return result_of(future)
 
 
 @once

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ....concurrency.compute_once import once
+from ....concurrency.outside_errors import reraise_from_outside
 from ....errors import InternalError
 from ..triton_types import NUMBERS, POINTERS
 from .source_for_triton import forget, function_of
@@ -100,6 +101,7 @@ def compiled(job: Job, target: Any) -> Any:
             options=options,
         )
     except Exception as error:
+        reraise_from_outside(error)
         raise InternalError("codegen", f"Triton does not take what was printed: {error}\n{job.text}") from error
     finally:
         forget(fn.fn)
