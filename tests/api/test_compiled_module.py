@@ -258,11 +258,16 @@ def test_notebooks_show_what_the_original_shows():
             return (lambda: "<i>asked</i>") if name == "_repr_html_" else super().__getattr__(name)
 
     def function(x):
-        return x
+        return x + 1
 
     assert burnish.compile(Drawn())._repr_html_() == "<b>drawn</b>"
     assert burnish.compile(Answers())._repr_html_() == "<i>asked</i>"
-    assert not hasattr(burnish.compile(function), "_repr_html_")
+    shown = burnish.compile(function)
+    assert "function: compiled when it is called</pre>" in shown._repr_html_()
+    shown(X)
+    assert "function: 1 segment, the last call ran compiled</pre>" in shown._repr_html_()
+    wrapped = functools.wraps(shown)(lambda x: x + 1)
+    assert "function: compiled when" in burnish.compile(wrapped)._repr_html_()
     function._repr_html_ = lambda: "mine"
     assert burnish.compile(function)._repr_html_() == "mine"
 

@@ -20,9 +20,9 @@ from ..capture.engine.engine import Program
 from ..capture.engine.program_options import Options
 from ..capture.python.calls.function_calls import is_replaced
 from ..capture.python.polyfills import object_polyfills
-from ..errors import UserError
+from ..errors import Unsupported, UserError, hide_own_frames
 from . import stance, unsupported_python_version
-from .live_programs import keep_track
+from .live_programs import function_as_html, keep_track
 
 
 def why_not_compile(model: Any) -> str | None:
@@ -104,7 +104,11 @@ def compiled_function(original: Any, options: Options, kwargs: dict[str, Any]) -
         if stance.forces_eager():
             entry = None if program.function is original else [original, args, kw]
             return stance.run_plainly(program, original, args, kw, entry)
-        return run_program(*args, **kw)
+        try:
+            return run_program(*args, **kw)
+        except Unsupported as error:
+            hide_own_frames(error)
+            raise  # which does not add this frame again
 
     is_function = isinstance(original, (types.FunctionType, types.MethodType))
     # A callable object's attributes are its own, and change; those of a function are its marks.
@@ -121,6 +125,9 @@ def compiled_function(original: Any, options: Options, kwargs: dict[str, Any]) -
         _torchdynamo_orig_callable=original,
         _torchdynamo_wrapper_id=id(run),
     )
+    shown = vars(run).get("_repr_html_")
+    if shown is None or isinstance(shown, functools.partial):  # the user's own, or copied from a compiled function
+        vars(run)["_repr_html_"] = functools.partial(function_as_html, program, run.__qualname__)
     keep_track(program)
     return run
 

@@ -21,7 +21,7 @@ import torch
 
 from ... import events
 from ...backends.registry import lookup
-from ...errors import BackendError, Unsupported, hide_own_frames
+from ...errors import BackendError
 from ...runtime.contest.whole_call_contest import EAGER_STAYS
 from ...runtime.give_up_failing_graphs import MOST_IN_A_ROW, Failing
 from ...runtime.program.autograd_function import saving_is_watched
@@ -227,9 +227,6 @@ class Program:
             if frame is None:
                 raise interrupt
             return keyboard_interrupts.raise_in(Machine(frame), interrupt)
-        except Unsupported as error:
-            hide_own_frames(error)
-            raise
         finally:
             del interrupt
 
