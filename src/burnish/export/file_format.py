@@ -231,7 +231,7 @@ def explained(path: str) -> Iterator[None]:
         ) from error
     except zipfile.BadZipFile as error:
         raise UserError(
-            f"{path} is damaged, or is not a file that Exported.save wrote: {error}. Get it once more, or save the "
+            f"{path} is damaged, or is not a file that burnish.save wrote: {error}. Get it once more, or save the "
             f"function again."
         ) from error
     except DAMAGED as error:
@@ -254,7 +254,7 @@ class Archive:
         for item in self.zip.infolist():
             name, total = item.filename, total + item.file_size
             if DESCRIPTION not in self.zip.NameToInfo:
-                raise UserError("it is a zip archive, but not one that Exported.save wrote")
+                raise UserError("it is a zip archive, but not one that burnish.save wrote")
             if not NAMES.fullmatch(name):
                 raise UserError(f"its entry {name!r:.60} is none that Exported.save writes")
             if name in self.entries:
@@ -272,7 +272,7 @@ class Archive:
                 )
             self.entries[name] = item
         if not self.entries:
-            raise UserError("it is a zip archive, but not one that Exported.save wrote")
+            raise UserError("it is a zip archive, but not one that burnish.save wrote")
 
     def __enter__(self) -> Archive:
         return self
