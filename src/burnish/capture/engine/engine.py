@@ -113,7 +113,7 @@ class Program:
 
     # ---- running
 
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+    def __call__(self, /, *args: Any, **kwargs: Any) -> Any:
         return self.run(self.bind(self.function, args, kwargs), args, kwargs)
 
     def run(self, slots: list, args: tuple | None = None, kwargs: dict | None = None, takes_part: bool = True) -> Any:
