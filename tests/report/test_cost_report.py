@@ -96,6 +96,8 @@ def test_notebooks_show_tables_and_escape_their_text():
             compiled(x)
     explained = burnish.explain(lambda x: x.sum().item() < 3)(x)
     costs = burnish.cost(Net())(torch.ones(8, 16))
+    for each in (costs, profiled, explained):
+        assert repr(each) == str(each)
     costs.whole.name = "<b>"
     assert costs._repr_html_().startswith("<pre>&lt;b&gt;: ") and "<b>" not in costs._repr_html_()
     assert profiled._repr_html_().startswith("<pre>") and "segment" in profiled._repr_html_()

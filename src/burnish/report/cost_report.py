@@ -64,7 +64,7 @@ class ModuleCost:
         return self.operations / self.bytes if self.bytes else 0.0
 
 
-@dataclass
+@dataclass(repr=False)
 class Cost:
     """What a call costs. `not_counted` are the operators whose operations are not known."""
 
@@ -94,7 +94,8 @@ class Cost:
     def __rich__(self) -> Any:
         return between(self.lines_above(), self.rows(), self.lines_below())
 
-    def __str__(self) -> str:
+    def __repr__(self) -> str:
+        """Also what a prompt shows."""
         below = self.lines_below()
         return "\n".join([*self.lines_above(), "", *table_lines(self.rows()), *([""] if below else []), *below])
 

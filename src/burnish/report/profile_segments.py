@@ -118,7 +118,7 @@ class Here(threading.local):
         self.inside = Inside()
 
 
-@dataclass(slots=True, eq=False)
+@dataclass(slots=True, eq=False, repr=False)
 class Profile:
     """``programs`` returns (segment, place) for everything compiled so far."""
 
@@ -350,7 +350,8 @@ class Profile:
         rows = self.rows()
         return between([self.headline()], rows) if rows[1:] else self.headline()
 
-    def __str__(self) -> str:
+    def __repr__(self) -> str:
+        """Also what a prompt shows."""
         rows = self.rows()
         return "\n".join([self.headline(), *(table_lines(rows) if rows[1:] else [])])
 
