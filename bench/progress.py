@@ -5,12 +5,12 @@
 
 from __future__ import annotations
 
-import shutil
 import sys
 import time
 from typing import Any, TextIO
 
-from burnish.report.compile_progress import bar
+from burnish.report.compile_progress import progress_line, width, write_on_terminal
+from burnish.report.rich_output import console_on
 
 from .job import Message
 
@@ -19,6 +19,7 @@ class Progress:
     def __init__(self, total: int, stream: TextIO | None = None):
         self.total, self.done, self.title = total, 0, ""
         self.stream = sys.stderr if stream is None else stream
+        self.console = console_on(self.stream, width(self.stream))
         self.begun = time.monotonic()
         self.stage = ""
         self.part = 0.0
@@ -46,18 +47,16 @@ class Progress:
     def line(self) -> str:
         minutes, seconds = divmod(int(time.monotonic() - self.begun), 60)
         parts = [f"{min(self.done + 1, self.total)}/{self.total} {self.title}", self.stage, f"{minutes}:{seconds:02}"]
-        return f"{bar((self.done + self.part) / max(1, self.total))}  {' · '.join(filter(None, parts))}"
+        done = (self.done + self.part) / max(1, self.total)
+        return progress_line(self.console, done, " · ".join(filter(None, parts)), width(self.stream))
 
     def show(self) -> None:
         if self.stream.isatty():
-            width = shutil.get_terminal_size().columns
-            self.stream.write(f"\r\x1b[K{self.line()[: width - 1]}")
-            self.stream.flush()
+            write_on_terminal(self.stream, self.line())
 
     def clear(self) -> None:
         if self.stream.isatty():
-            self.stream.write("\r\x1b[K")
-            self.stream.flush()
+            write_on_terminal(self.stream, "")
 
     def __enter__(self) -> Progress:
         return self

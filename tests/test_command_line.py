@@ -1,5 +1,6 @@
 """The command `burnish`: what it prints and the status it exits with."""
 
+import io
 import os
 import platform
 import subprocess
@@ -52,6 +53,22 @@ def test_absent_parts_are_not_a_failure():
         raise Missing("none here")
 
     assert doctor.tried("GPU", absent) == Finding("GPU", None, "none here")
+
+
+def test_doctor_uses_rich_on_a_terminal_and_wraps_long_texts(monkeypatch):
+    pytest.importorskip("rich")
+
+    class Terminal(io.StringIO):
+        def isatty(self):
+            return True
+
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setenv("COLUMNS", "60")
+    monkeypatch.setattr(sys, "stdout", Terminal())
+    findings = [Finding("GPU", None, "[bold] words " * 9), Finding("LLVM", False, "gone")]
+    assert doctor.show(findings) == 1
+    shown = sys.stdout.getvalue()
+    assert shown.count("[bold]") == 9 and "\x1b[1;31mFAILS" in shown and len(shown.splitlines()) > 4
 
 
 def test_doctor_finds_a_misspelt_variable_and_a_bad_value(monkeypatch):

@@ -2,8 +2,10 @@
 
 import ast
 import importlib.util
+import shutil
 import subprocess
 import sys
+import sysconfig
 from pathlib import Path
 
 import pytest
@@ -15,7 +17,12 @@ NEEDED = {"fastapi": ["httpx"], "transformers": ["accelerate"]}
 
 
 def missing(path):
-    """The packages that a program imports, or that these need, and that are not here."""
+    """What a program needs and is not here: packages that it imports, or that these need, and what builds C."""
+    if path.with_suffix(".c").exists():
+        has_library = sysconfig.get_config_var("Py_ENABLE_SHARED")
+        header = Path(sysconfig.get_path("include"), "Python.h")
+        needed = {"a C compiler": shutil.which("cc"), "a shared libpython": has_library, "Python.h": header.exists()}
+        return [name for name, found in needed.items() if not found]
     nodes = [*ast.walk(ast.parse(path.read_text()))]
     names = {alias.name for node in nodes if isinstance(node, ast.Import) for alias in node.names}
     names |= {node.module for node in nodes if isinstance(node, ast.ImportFrom)}

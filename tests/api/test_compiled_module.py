@@ -258,13 +258,77 @@ def test_notebooks_show_what_the_original_shows():
             return (lambda: "<i>asked</i>") if name == "_repr_html_" else super().__getattr__(name)
 
     def function(x):
-        return x
+        return x + 1
 
     assert burnish.compile(Drawn())._repr_html_() == "<b>drawn</b>"
     assert burnish.compile(Answers())._repr_html_() == "<i>asked</i>"
-    assert not hasattr(burnish.compile(function), "_repr_html_")
+    shown = burnish.compile(function)
+    assert "function: compiled when it is called</pre>" in shown._repr_html_()
+    shown(X)
+    assert "function: 1 segment, the last call ran compiled</pre>" in shown._repr_html_()
+    wrapped = functools.wraps(shown)(lambda x: x + 1)
+    assert "function: compiled when" in burnish.compile(wrapped)._repr_html_()
     function._repr_html_ = lambda: "mine"
     assert burnish.compile(function)._repr_html_() == "mine"
+
+
+class Scaled(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.weight, self.scale = nn.Parameter(torch.ones(3)), 1.0
+
+    def forward(self, x, power=1):
+        return x * (self.weight * self.scale) ** power
+
+
+def test_compiled_method_of_a_copy_is_bound_to_the_copy():
+    model, x = Scaled(), torch.ones(3)
+    model.forward = burnish.compile(model.forward)
+    first = copy.deepcopy(model)
+    second, loaded = copy.deepcopy(first), pickle.loads(pickle.dumps(model))
+    for number, each in enumerate((model, first, second, loaded)):
+        assert each.forward.__self__ is each
+        with torch.no_grad():
+            each.weight.fill_(number + 2.0)
+    for scale in (1.0, 2.0, 3.0):
+        for number, each in enumerate((model, first, second, loaded)):
+            each.scale = scale
+            torch.testing.assert_close(each(x, power=2), torch.full((3,), ((number + 2.0) * scale) ** 2))
+            assert burnish.was_compiled(each) is (each is not loaded)  # files hold the plain method
+
+
+def test_compiled_method_looks_and_fails_like_a_method():
+    model = Scaled()
+    compiled = burnish.compile(model.forward)
+    assert inspect.ismethod(compiled) and inspect.signature(compiled) == inspect.signature(model.forward)
+    for arguments in ((), (X, 1, 2)):
+        with pytest.raises(TypeError) as eager:
+            model.forward(*arguments)
+        with pytest.raises(TypeError) as ours:
+            compiled(*arguments)
+        assert str(ours.value) == str(eager.value)
+    burnish.disable(compiled)(torch.ones(3))
+    assert not burnish.was_compiled(compiled)
+
+
+def test_learning_rate_scheduler_takes_a_compiled_step():
+    weights, optimizers = [], []
+    for compile in (lambda step: step, burnish.compile):
+        weights.append(nn.Parameter(torch.ones(3)))
+        optimizers.append(torch.optim.SGD([weights[-1]], 0.1))
+        optimizers[-1].step = compile(optimizers[-1].step)
+        scheduler = torch.optim.lr_scheduler.StepLR(optimizers[-1], 1)
+        for _ in range(3):
+            weights[-1].square().sum().backward()
+            optimizers[-1].step()
+            scheduler.step()
+    torch.testing.assert_close(*weights)
+
+
+def test_argument_named_self_reaches_a_compiled_function():
+    compiled = burnish.compile(lambda x, self=1: x * self)
+    for value in (2, 3, 4):
+        assert compiled(torch.ones(2), self=value).tolist() == [value, value]
 
 
 def test_dropped_compiled_function_is_freed_at_once(net):

@@ -296,11 +296,11 @@ def test_file_that_was_tampered_with_is_refused(change, said, path):
 
 def test_other_files_are_refused(path):
     path.write_bytes(b"\x80\x04K\x01.")
-    with pytest.raises(UserError, match="is not a file that Exported.save wrote"):
+    with pytest.raises(UserError, match="is not a file that burnish.save wrote"):
         burnish.load(path)
     with zipfile.ZipFile(path, "w") as archive:
         archive.writestr("data.pkl", b"\x80\x04K\x01.")
-    with pytest.raises(UserError, match="not one that Exported.save wrote"):
+    with pytest.raises(UserError, match="not one that burnish.save wrote"):
         burnish.load(path)
     with pytest.raises(FileNotFoundError):
         burnish.load(path.with_name("nowhere"))

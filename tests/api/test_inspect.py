@@ -50,4 +50,4 @@ def test_file_that_is_none_is_refused_in_words(path, capsys):
     assert "cannot be read: No such file" in capsys.readouterr().err
     path.write_bytes(b"no archive")
     assert main(["inspect", str(path)]) == 2
-    assert "is damaged, or is not a file that Exported.save wrote" in capsys.readouterr().err
+    assert "is damaged, or is not a file that burnish.save wrote" in capsys.readouterr().err

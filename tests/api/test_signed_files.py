@@ -9,6 +9,7 @@ import pytest
 import torch
 
 import burnish
+from burnish import settings
 from burnish.cli import command_line
 from burnish.errors import UserError
 from burnish.export import publisher_signature
@@ -42,8 +43,15 @@ def test_code_of_a_signed_file_runs_where_its_key_is_trusted(signed, keys):
         torch.manual_seed(0)
         torch.testing.assert_close(loaded(X), torch.nn.Linear(4, 4)(X))
     assert burnish.load(signed, trust=[keys[1]]).is_trusted
-    with pytest.warns(UserWarning, match="machine code that this user's Burnish did not write"):
+    with pytest.warns(UserWarning, match="nothing shows that this user's Burnish wrote it"):
         assert not burnish.load(signed).is_trusted
+
+
+@pytest.mark.parametrize("has_cache", [True, False])
+def test_warning_names_a_cache_that_is_off(signed, tmp_path, has_cache):
+    with settings.patch(cache=has_cache, cache_dir=tmp_path / "other"), pytest.warns(UserWarning) as told:
+        burnish.load(signed)
+    assert ("which is off or cannot be used" in str(told[0].message)) is not has_cache
 
 
 def test_file_that_changes_after_it_was_checked_changes_nothing(signed, keys):

@@ -535,7 +535,7 @@ def test_a_checksum_of_the_description_is_checked(path):
     wrong = content.replace(b"torch.sin", b"torch.cos", 1)
     assert zlib.crc32(content) != zlib.crc32(wrong)
     path.write_bytes(wrong)
-    refused(path, "is not a file that Exported.save wrote: Bad CRC-32")
+    refused(path, "is not a file that burnish.save wrote: Bad CRC-32")
 
 
 # ---- symbolic sizes

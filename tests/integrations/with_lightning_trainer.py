@@ -306,6 +306,45 @@ def test_a_step_that_reads_logged_values_back_sees_its_own(tmp_path):
         assert breaks
 
 
+def what_of(text):
+    """What a break says of its place, below its title."""
+    return text.split("\n")[1].strip()
+
+
+def test_a_metric_object_breaks_at_the_call_of_log_for_a_reason_of_its_own(tmp_path):
+    metrics = pytest.importorskip("torchmetrics")
+
+    class Seen(metrics.Metric):
+        def __init__(self):
+            super().__init__()
+            self.add_state("total", torch.tensor(0.0))
+
+        def update(self, value):
+            self.total += value
+
+        def compute(self):
+            return self.total
+
+    class LogsMetric(Model):
+        def __init__(self):
+            super().__init__()
+            self.seen = Seen()
+
+        def training_step(self, batch, batch_idx):
+            loss = self.loss(batch)
+            self.seen.update(loss.detach())
+            self.log("seen", self.seen, on_step=True, on_epoch=True)
+            self.log_dict({"loss": loss, "again": self.seen})
+            return loss * 2
+
+        validation_step = None
+
+    eager, compiled, breaks = both(metrics_of_fit(tmp_path), LogsMetric)
+    assert_close(compiled, eager)
+    assert {"seen_epoch", "loss"} <= set(compiled[0])
+    assert breaks and all(text.startswith("LightningModule.log of an object: Seen") for text in map(what_of, breaks))
+
+
 def test_an_error_of_log_is_raised_at_its_place(tmp_path):
     class Twice(Model):
         def training_step(self, batch, batch_idx):

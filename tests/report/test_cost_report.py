@@ -1,5 +1,6 @@
 """``burnish.cost``: numbers worked out by hand, by module, and that the function is left as it was."""
 
+import io
 import json
 
 import pytest
@@ -95,8 +96,27 @@ def test_notebooks_show_tables_and_escape_their_text():
             compiled(x)
     explained = burnish.explain(lambda x: x.sum().item() < 3)(x)
     costs = burnish.cost(Net())(torch.ones(8, 16))
+    for each in (costs, profiled, explained):
+        assert repr(each) == str(each)
     costs.whole.name = "<b>"
     assert costs._repr_html_().startswith("<pre>&lt;b&gt;: ") and "<b>" not in costs._repr_html_()
     assert profiled._repr_html_().startswith("<pre>") and "segment" in profiled._repr_html_()
     frame = explained._repr_html_()
     assert frame.startswith('<iframe srcdoc="&lt;!doctype html&gt;') and frame.count("<") == 2
+
+
+def test_rich_shows_tables_and_takes_no_text_for_markup():
+    console = pytest.importorskip("rich.console").Console(file=io.StringIO(), width=120)
+    with burnish.profile() as profiled:
+        pass
+    console.print(profiled)
+    compiled = burnish.compile(torch.sin)
+    with burnish.profile() as profiled:
+        for _ in range(3):
+            compiled(torch.ones(3))
+    console.print(profiled)
+    costs = burnish.cost(Net())(torch.ones(8, 16))
+    costs.whole.name = "[bold]"
+    console.print(costs)
+    shown = console.file.getvalue()
+    assert "No compiled code ran." in shown and "in and out" in shown and shown.count("[bold]") == 2

@@ -54,13 +54,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def doctor(options: argparse.Namespace) -> int:
     """Print what works here. Status 1 if something is broken; missing parts are not failures."""
-    from .doctor import examine
+    from .doctor import examine, show
 
-    broken = 0
-    for finding in examine(options.all):
-        mark = {True: "ok", False: "FAILS", None: ""}[finding.works]
-        broken += finding.works is False
-        print(f"{finding.name:<20} {mark:<6} {finding.text}", flush=True)
+    broken = show(examine(options.all))
     if broken:
         print(
             f"\n{broken} of these {'do' if broken > 1 else 'does'} not work. Where the text does not say what to do, "

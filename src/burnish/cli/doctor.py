@@ -14,7 +14,8 @@ import importlib.metadata
 import os
 import platform
 import shutil
-from collections.abc import Callable, Iterator
+import sys
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, fields
 from typing import Literal
 
@@ -22,6 +23,7 @@ import torch
 
 from .. import settings
 from ..backends.registry import list_backends, lookup
+from ..report.rich_output import console_on, grid_of
 from ..runtime.linking.cuda_module_loader import why_not as why_no_kernels
 
 QUICK = ("burnish", "eager")
@@ -55,6 +57,20 @@ def examine(try_all: bool = False) -> Iterator[Finding]:
             yield tried(f"backend {name}", lambda name=name: check_backend(name))
         else:
             yield Finding(f"backend {name}", None, "not tried: burnish doctor --all does")
+
+
+def show(findings: Iterable[Finding]) -> int:
+    """Print each as it is found, and return how many say that something is broken."""
+    console, broken = console_on(sys.stdout), 0
+    for finding in findings:
+        mark = {True: "ok", False: "FAILS", None: ""}[finding.works]
+        broken += finding.works is False
+        if console is None:
+            print(f"{finding.name:<20} {mark:<6} {finding.text}", flush=True)
+        else:
+            style = {True: "green", False: "bold red", None: ""}[finding.works]
+            console.print(grid_of([(finding.name, 20, "bold"), (mark, 6, style), (finding.text, None, "")]))
+    return broken
 
 
 def tried(name: str, check: Callable[[], str]) -> Finding:

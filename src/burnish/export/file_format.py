@@ -46,7 +46,7 @@ from .allowed_operators import Unwritable
 from .exported_graph import ExportedGraph, FixedInput, Output, TensorInput
 from .graph_to_json import decode_graph, encode_graph, needs_trust, sets_switches
 from .nesting_to_json import decode_nesting, encode_nesting
-from .precompile import Held, NativeGraph, signature
+from .precompile import Held, NativeGraph, own_secret, signature
 from .sizes_to_json import (
     encode_condition,
     encode_range,
@@ -231,7 +231,7 @@ def explained(path: str) -> Iterator[None]:
         ) from error
     except zipfile.BadZipFile as error:
         raise UserError(
-            f"{path} is damaged, or is not a file that Exported.save wrote: {error}. Get it once more, or save the "
+            f"{path} is damaged, or is not a file that burnish.save wrote: {error}. Get it once more, or save the "
             f"function again."
         ) from error
     except DAMAGED as error:
@@ -254,7 +254,7 @@ class Archive:
         for item in self.zip.infolist():
             name, total = item.filename, total + item.file_size
             if DESCRIPTION not in self.zip.NameToInfo:
-                raise UserError("it is a zip archive, but not one that Exported.save wrote")
+                raise UserError("it is a zip archive, but not one that burnish.save wrote")
             if not NAMES.fullmatch(name):
                 raise UserError(f"its entry {name!r:.60} is none that Exported.save writes")
             if name in self.entries:
@@ -272,7 +272,7 @@ class Archive:
                 )
             self.entries[name] = item
         if not self.entries:
-            raise UserError("it is a zip archive, but not one that Exported.save wrote")
+            raise UserError("it is a zip archive, but not one that burnish.save wrote")
 
     def __enter__(self) -> Archive:
         return self
@@ -334,9 +334,10 @@ def read_exported(archive: Archive, trust: Trust, path: str) -> ExportedGraph:
         check_publisher(archive, content, programs, keys)
         is_trusted = True
     if programs and not is_trusted and trust is None:
+        why = "" if own_secret() else " (that takes a secret in the cache, which is off or cannot be used)"
         warn(
-            f"{path} holds machine code that this user's Burnish did not write. It is ignored, and the graph "
-            f"is compiled again. If you trust the file as you trust a program, load it with trust=True; with "
+            f"{path} holds machine code, and nothing shows that this user's Burnish wrote it{why}. It is ignored, and "
+            f"the graph is compiled again. If you trust the file as you trust a program, load it with trust=True; with "
             f"trust=False this is not said again.",
             UserWarning,
         )

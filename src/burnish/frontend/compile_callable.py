@@ -21,11 +21,11 @@ from ..capture.engine.program_options import Options
 from ..capture.interpreter.versions.behavior import why_not_interpreted
 from ..capture.python.calls.function_calls import is_replaced
 from ..capture.python.polyfills import object_polyfills
-from ..errors import UserError, warn
+from ..errors import Unsupported, UserError, hide_own_frames, warn
 from ..settings import current
 from ..torch_private import why_not_usable
 from . import stance
-from .live_programs import keep_track
+from .live_programs import function_as_html, keep_track
 
 
 def why_unsupported() -> str | None:
@@ -118,14 +118,42 @@ def runner(original: Any, options: Options, kind: type[Program] = Program) -> tu
 
 
 def compiled_function(original: Any, options: Options, kwargs: dict[str, Any]) -> Any:
+    if isinstance(original, types.MethodType) and isinstance(original.__func__, types.FunctionType):
+        return compiled_method(original, options, kwargs)
     program, run_program = runner(original, options)
 
     def run(*args: Any, **kw: Any) -> Any:
         if stance.forces_eager():
             entry = None if program.function is original else [original, args, kw]
             return stance.run_plainly(program, original, args, kw, entry)
-        return run_program(*args, **kw)
+        try:
+            return run_program(*args, **kw)
+        except Unsupported as error:
+            hide_own_frames(error)
+            raise  # which does not add this frame again
 
+    return marked(run, original, program, kwargs)
+
+
+def compiled_method(original: types.MethodType, options: Options, kwargs: dict[str, Any]) -> types.MethodType:
+    """A method of the same object. As in Python, that of a deep copy of the object is bound to the copy."""
+    program, owner, function = runner(original, options)[0], original.__self__, original.__func__
+
+    def run(self: Any, /, *args: Any, **kw: Any) -> Any:
+        entry = [original if self is owner else types.MethodType(function, self), args, kw]
+        if stance.forces_eager():
+            return stance.run_plainly(program, entry[0], args, kw, entry)
+        try:
+            return program.run(entry)
+        except Unsupported as error:
+            hide_own_frames(error)
+            raise
+
+    return types.MethodType(marked(run, function, program, kwargs), owner)
+
+
+def marked(run: Any, original: Any, program: Program, kwargs: dict[str, Any]) -> Any:
+    """What runs a program, with the name, the signature and the attributes of the original."""
     is_function = isinstance(original, (types.FunctionType, types.MethodType))
     # A callable object's attributes are its own, and change; those of a function are its marks.
     functools.update_wrapper(run, original, updated=("__dict__",) if is_function else ())
@@ -141,6 +169,9 @@ def compiled_function(original: Any, options: Options, kwargs: dict[str, Any]) -
         _torchdynamo_orig_callable=original,
         _torchdynamo_wrapper_id=id(run),
     )
+    shown = vars(run).get("_repr_html_")
+    if shown is None or isinstance(shown, functools.partial):  # the user's own, or copied from a compiled function
+        vars(run)["_repr_html_"] = functools.partial(function_as_html, program, run.__qualname__)
     keep_track(program)
     return run
 

@@ -30,7 +30,7 @@ from ..capture.engine.engine import Program
 from ..capture.engine.program_options import Options
 from ..capture.python.builtin_functions import PYTHON_FUNCTIONS
 from ..capture.python.polyfills.object_polyfills import call_entry
-from ..errors import UserError
+from ..errors import Unsupported, UserError, hide_own_frames
 from ..integrations.torch_compile import know_burnish, torch_arguments
 from . import late_bound_api, marks, stance
 from .compile_options import options_of
@@ -84,7 +84,11 @@ class CompiledModule(torch.nn.Module):
             return stance.run_plainly(own["__burnish_program__"], original, args, kwargs, entry)
         if own["_inside"] is not None:
             return own["_inside"](original, args, kwargs)
-        return own["__burnish_program__"].run([original, args, kwargs])
+        try:
+            return own["__burnish_program__"].run([original, args, kwargs])
+        except Unsupported as error:
+            hide_own_frames(error)
+            raise
 
     @property
     def forward(self) -> Forward:  # type: ignore[override]

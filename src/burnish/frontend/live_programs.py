@@ -47,6 +47,11 @@ def state_of(program: Program) -> str:
     return f"{segments} segment{'s' * (segments != 1)}, the last call {how}"
 
 
+def function_as_html(program: Program, name: str) -> str:
+    """A compiled function in a notebook. Its repr cannot be changed."""
+    return as_html(f"compiled function {name}: {state_of(program)}")
+
+
 def as_html(text: str) -> str:
     """For a notebook."""
     from ..report.text_layout import preformatted  # here: programs need no reports

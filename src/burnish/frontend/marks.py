@@ -56,9 +56,15 @@ def disable(fn: Any = None, recursive: bool = True, *, reason: str | None = None
     return _plain(fn, reason)
 
 
-def _plain(fn: Any, reason: str | None) -> Any:
+def _original(fn: Any) -> Any:
+    if isinstance(fn, MethodType):
+        return MethodType(_original(fn.__func__), fn.__self__)
     is_copy = getattr(fn, "_torchdynamo_wrapper_id", id(fn)) != id(fn)  # functools.wraps has copied the marks
-    original = fn if is_copy else getattr(fn, "__burnish_original__", fn)
+    return fn if is_copy else getattr(fn, "__burnish_original__", fn)
+
+
+def _plain(fn: Any, reason: str | None) -> Any:
+    original = _original(fn)
 
     @functools.wraps(original)
     def plainly(*args: Any, **kwargs: Any) -> Any:

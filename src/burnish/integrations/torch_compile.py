@@ -141,8 +141,9 @@ def _door_before(further: Callable[..., Any]) -> Callable[..., Any]:
         compiled = late_bound_api.compile(model, disable=kwargs.get("disable", False), **own_arguments(kwargs))
         if compiled is not model and isinstance(model, torch.nn.Module):
             compiled._compile_kwargs = copy.deepcopy(kwargs)  # as Lightning's replacement does
-        elif compiled is not model and isinstance(compiled, types.FunctionType):
-            compiled.aot_compile = functools.partial(compile_ahead, compiled, bool(kwargs.get("fullgraph")))
+        elif compiled is not model and isinstance(compiled, (types.FunctionType, types.MethodType)):
+            function = getattr(compiled, "__func__", compiled)  # a bound method takes no attributes
+            function.aot_compile = functools.partial(compile_ahead, compiled, bool(kwargs.get("fullgraph")))
         return compiled
 
     # Set `__wrapped__` only if `further` has it: code that unwraps functions would bypass ours.

@@ -5,8 +5,8 @@ far it is.
 
     ██████████░░░░░░░░░░  compiling 340 operations from model.py:12 in forward: measure library calls 14/40 (3 s)
 
-It is erased at the end, and is only drawn while the compiler runs: the program itself may print meanwhile. Nothing is
-printed if stderr goes somewhere else, or with `BURNISH_PROGRESS=0`.
+With rich installed, the bar is rich's. It is erased at the end, and is only drawn while the compiler runs: the program
+itself may print meanwhile. Nothing is printed if stderr goes somewhere else, or with `BURNISH_PROGRESS=0`.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from typing import Any, TextIO
 
 from ..concurrency import fork_safe_locks
 from ..events import Event, subscribe
+from .rich_output import bar_line, console_on
 from .subscribe_while_enabled import is_terminal, redraws_lines
 from .text_layout import line_text
 
@@ -66,10 +67,12 @@ class Compilation:
         if stage in STAGES:
             self.stage, self.part, self.detail = stage, 0.0, ""
 
-    def line(self) -> str:
-        done = (list(STAGES).index(self.stage) + self.part) / len(STAGES)
+    def done(self) -> float:
+        return (list(STAGES).index(self.stage) + self.part) / len(STAGES)
+
+    def text(self) -> str:
         seconds = time.monotonic() - self.started
-        return f"{bar(done)}  compiling {self.what}: {STAGES[self.stage]}{self.detail} ({seconds:.0f} s)"
+        return f"compiling {self.what}: {STAGES[self.stage]}{self.detail} ({seconds:.0f} s)"
 
 
 class Progress:
@@ -116,16 +119,22 @@ class Progress:
             return
         write = write_on_terminal if is_terminal(stream) else write_in_notebook
         try:
+            console = console_on(stream, width(stream))
             while not ended.wait(wait) and (self.to is not None or sys.stderr is stream):
                 wait = INTERVAL
                 oldest = next(iter(list(self.running.values())), None)
                 if oldest is not None and time.monotonic() - oldest.started >= PATIENCE:
                     has_drawn = True
-                    write(stream, oldest.line()[: width(stream)])
+                    write(stream, progress_line(console, oldest.done(), oldest.text(), width(stream)))
             if has_drawn:
                 write(stream, "")
         except Exception:  # the terminal is gone, or the program has replaced it
             return
+
+
+def progress_line(console: Any, done: float, text: str, columns: int) -> str:
+    """A bar and a text, by a console of rich if there is one."""
+    return f"{bar(done)}  {text}"[:columns] if console is None else bar_line(console, done, text, CELLS)
 
 
 def write_on_terminal(stream: TextIO, line: str) -> None:

@@ -23,6 +23,7 @@ from typing import Any
 from .html_report import estimated, machine_limits, times_of_steps
 from .profile_segments import size
 from .record_run import RunRecorder, machine
+from .rich_output import between
 from .text_layout import count, duration, preformatted, table_lines
 
 
@@ -63,7 +64,7 @@ class ModuleCost:
         return self.operations / self.bytes if self.bytes else 0.0
 
 
-@dataclass
+@dataclass(repr=False)
 class Cost:
     """What a call costs. `not_counted` are the operators whose operations are not known."""
 
@@ -90,7 +91,15 @@ class Cost:
     def _repr_html_(self) -> str:
         return preformatted(str(self))
 
-    def __str__(self) -> str:
+    def __rich__(self) -> Any:
+        return between(self.lines_above(), self.rows(), self.lines_below())
+
+    def __repr__(self) -> str:
+        """Also what a prompt shows."""
+        below = self.lines_below()
+        return "\n".join([*self.lines_above(), "", *table_lines(self.rows()), *([""] if below else []), *below])
+
+    def lines_above(self) -> list[str]:
         whole = self.whole
         head = (
             f"{whole.name}: {operations(whole.operations)} operations, {size(whole.bytes)} moved, "
@@ -100,6 +109,11 @@ class Cost:
         times = [f"measured {duration(whole.measured)}"]
         if whole.estimated is not None:
             times.insert(0, f"at this machine's limits {duration(whole.estimated)}")
+        return [head, ", ".join(times)]
+
+    def rows(self) -> list[tuple[str, ...]]:
+        """Of the table: a title, and a line for each module."""
+        whole = self.whole
         rows = [("module", "operations", "share", "bytes", "op/byte", "estimated", "measured")]
         for depth, one in whole.rows():
             share = f"{100 * one.operations / whole.operations:.0f}%" if whole.operations else ""
@@ -108,10 +122,13 @@ class Cost:
                 ("  " * depth + one.name, operations(one.operations), share, size(one.bytes), f"{one.intensity:.2g}",
                  estimate, duration(one.measured))
             )  # fmt: skip
+        return rows
+
+    def lines_below(self) -> list[str]:
         more = [f"Not counted: operations of {', '.join(self.not_counted)}."] if self.not_counted else []
         if self.breaks:
             more.append(f"{count(self.breaks, 'graph break')}: what runs between the graphs is not counted.")
-        return "\n".join([head, ", ".join(times), "", *table_lines(rows), *([""] if more else []), *more])
+        return more
 
 
 def cost_of_run(run: RunRecorder, name: str) -> Cost:

@@ -95,7 +95,7 @@ class BreakReason:
         return self.render()
 
 
-@dataclass
+@dataclass(repr=False)
 class ExplainOutput:
     """The fields of torch's ``ExplainOutput``. ``compile_times`` holds seconds by stage; stages do not overlap."""
 
@@ -129,7 +129,7 @@ class ExplainOutput:
             compile_times=dict(compile_times or {}),
         )
 
-    def __str__(self) -> str:
+    def __repr__(self) -> str:
         parts = [self.summary()]
         for i, reason in enumerate((r for r in self.break_reasons if r.graph_break), 1):
             parts.append(f"Break {i} of {self.graph_break_count}\n{shifted(reason.render())}")

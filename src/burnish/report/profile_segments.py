@@ -36,6 +36,7 @@ from .. import events
 from ..concurrency import fork_safe_locks
 from ..errors import UserError
 from .exclude_from_capture import exclude_from_capture
+from .rich_output import between
 from .text_layout import count, duration, preformatted, table_lines
 
 KERNELS = ("launch_",)
@@ -117,7 +118,7 @@ class Here(threading.local):
         self.inside = Inside()
 
 
-@dataclass(slots=True, eq=False)
+@dataclass(slots=True, eq=False, repr=False)
 class Profile:
     """``programs`` returns (segment, place) for everything compiled so far."""
 
@@ -345,13 +346,22 @@ class Profile:
     def _repr_html_(self) -> str:
         return preformatted(str(self))
 
-    def __str__(self) -> str:
-        met = [record for record in self.segments if record.calls or record.misses]
-        total, calls = sum(record.seconds for record in met), sum(record.calls for record in met)
-        if not met:
-            return "No compiled code ran. A first call compiles, and is not counted."
+    def __rich__(self) -> Any:
+        rows = self.rows()
+        return between([self.headline()], rows) if rows[1:] else self.headline()
+
+    def __repr__(self) -> str:
+        """Also what a prompt shows."""
+        rows = self.rows()
+        return "\n".join([self.headline(), *(table_lines(rows) if rows[1:] else [])])
+
+    def met(self) -> list[SegmentProfile]:
+        return [record for record in self.segments if record.calls or record.misses]
+
+    def rows(self) -> list[tuple[str, ...]]:
+        """Of the table: a title, and a line for each segment."""
         rows = [("segment", "calls", "each", "guards", "kernels", "library", "Python", "in and out", "of copying")]
-        for record in sorted(met, key=lambda record: -record.seconds):
+        for record in sorted(self.met(), key=lambda record: -record.seconds):
             shares = (record.guards, record.kernels, record.library, record.python)
             each = max(record.calls, 1)
             moved = record.bytes / each
@@ -365,11 +375,18 @@ class Profile:
                     f"{record.bandwidth / copy_bandwidth():.2f}×" if record.bandwidth else "",
                 )
             )
+        return rows
+
+    def headline(self) -> str:
+        met = self.met()
+        if not met:
+            return "No compiled code ran. A first call compiles, and is not counted."
+        total, calls = sum(record.seconds for record in met), sum(record.calls for record in met)
         missed = sum(record.misses for record in met)
         head = f"{count(calls, 'call')} of {count(len(met), 'segment')}, {duration(total)}"
         if missed:
             head += f"; guards did not hold {'once' if missed == 1 else f'{missed} times'}"
-        return "\n".join([head, *table_lines(rows)])
+        return head
 
 
 def end_of(name: str) -> str:

@@ -46,11 +46,11 @@ def place_text(place: dict[str, Any]) -> str:
 
 
 def break_lines(found: dict[str, Any]) -> list[str]:
-    """The break, and the line of the program at which it is."""
+    """The break, the line of the program at which it is, and what is there."""
     lines = [f"Graph break {found['code']}: {found['title']}  (burnish breaks {found['code']})"]
     if found["stack"]:
         place = found["stack"][0]
-        lines.append(f"    at {place_text(place)}")
+        lines.append(f"    at {place_text(place)}: {cut(found['what'], WIDTH)}")
         lines += [f"        {line.strip()}" for line in place["source"][place["line"] - place["first"] :][:1]]
     return lines
 

@@ -38,9 +38,11 @@ OPAQUE_FUNCTION = kind(
     why="""It looks at the interpreter's frames (`sys._getframe`, `inspect.stack`, `sys.settrace`), is a coroutine, or
         runs code made on the spot (`exec`, `eval`). Followed by capture it would see something else than in eager
         mode, so it is called natively. So are functions of torch that work with files or the profiler, such as
-        `torch.save`, and progress bars of tqdm.""",
+        `torch.save`, and progress bars of tqdm. `self.log` of Lightning is, too, if it gets a metric object, whose
+        state the Trainer reads and resets, or if logged values are read in the same step.""",
     what_to_do="""Pass in what the function looks for (the caller's name, a value) as an argument, write generated
-        code as an ordinary function, or call it outside the compiled function.""",
+        code as an ordinary function, or call it outside the compiled function: a metric can be updated in the step,
+        and logged in `on_train_epoch_end`.""",
     broken="""
         import inspect
         import torch

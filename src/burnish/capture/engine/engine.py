@@ -22,7 +22,7 @@ import torch
 from ... import events
 from ...backends.registry import lookup
 from ...concurrency.outside_errors import came_from_outside
-from ...errors import BackendError, Unsupported, hide_own_frames
+from ...errors import BackendError
 from ...runtime.give_up_failing_graphs import MOST_IN_A_ROW, Failing
 from ...runtime.program.autograd_function import saving_is_watched
 from ...runtime.program.restore_inputs_on_error import is_half_done
@@ -114,7 +114,7 @@ class Program:
 
     # ---- running
 
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+    def __call__(self, /, *args: Any, **kwargs: Any) -> Any:
         return self.run(self.bind(self.function, args, kwargs), args, kwargs)
 
     def run(self, slots: list, args: tuple | None = None, kwargs: dict | None = None, takes_part: bool = True) -> Any:
@@ -228,9 +228,6 @@ class Program:
             if frame is None:
                 raise interrupt
             return keyboard_interrupts.raise_in(Machine(frame), interrupt)
-        except Unsupported as error:
-            hide_own_frames(error)
-            raise
         finally:
             del interrupt
 

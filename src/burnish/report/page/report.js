@@ -146,7 +146,7 @@
     for (const [k, found] of data.breaks.entries()) {
       const top = found.stack[0];
       box.append(el("div", { class: "panel warn" }, el("a", { href: `#break-${k}` }, `Graph break ${found.code}`), ": ",
-        found.title, top ? [" at ", place(top)] : null));
+        found.title, top ? [" at ", place(top)] : null, ": ", found.what));
     }
     for (const [k, miss] of data.misses.entries()) {
       const first = miss.failures[0];

@@ -48,9 +48,10 @@ def register(log: Any, readers: Iterable[Any]) -> None:
 def _log(m: Any, log: Any, args: tuple, kwargs: dict) -> Any:
     value = args[2] if len(args) > 2 else kwargs.get("value")
     if not issubclass(type(value), (torch.Tensor, numbers.Number)):
-        return MISSING
+        # Interpreted, it would break at a line of Lightning's, for a reason that says nothing about the program.
+        m.stop(breaks.OPAQUE_FUNCTION, f"{log.__qualname__} of an object: {type(value).__name__}")
     if HAVE_BEEN_READ in m.lookups:
-        m.stop(breaks.OPAQUE_CALL, f"{log.__qualname__} after logged values were read")
+        m.stop(breaks.OPAQUE_FUNCTION, f"{log.__qualname__} after logged values were read")
     try:
         m.plainly(log_value, log, *args, **kwargs)
     except Raised as raised:
@@ -58,13 +59,13 @@ def _log(m: Any, log: Any, args: tuple, kwargs: dict) -> Any:
     else:
         m.effects.append(Effect.of(m, log_value, (log, *args), kwargs))
         return None
-    return m.stop(breaks.OPAQUE_CALL, what)
+    return m.stop(breaks.OPAQUE_FUNCTION, what)
 
 
 def _read(m: Any, args: tuple, kwargs: dict) -> Any:
     """Reading logged values: before the graph runs they lack the values that this segment logs."""
     if any(effect.function is log_value for effect in m.effects):
-        m.stop(breaks.OPAQUE_CALL, "reading logged values after logging")
+        m.stop(breaks.OPAQUE_FUNCTION, "reading logged values after logging")
     m.lookups[HAVE_BEEN_READ] = True
     return MISSING
 
