@@ -74,18 +74,20 @@ def server_that_imported_torch(number: int) -> ProgramServer:
     return server
 
 
+def run_in_turn(*program, **options) -> subprocess.CompletedProcess[str]:
+    try:
+        return server_that_imported_torch(next(turns)).run(*program, **options)
+    except subprocess.TimeoutExpired:
+        server_that_imported_torch.cache_clear()
+        raise
+
+
 def run_program(
     code: str, *arguments: str, environment: dict[str, str] | None = None, ends: tuple[int, ...] = (0,)
 ) -> subprocess.CompletedProcess[str]:
     """As `python -c CODE ARGUMENTS` does, but that torch is imported before. What torch or Python read from the
     environment as they start is that of the tests."""
-    environment = {**(os.environ if environment is None else environment)}
-    server = server_that_imported_torch(next(turns))
-    try:
-        done = server.run(code, *arguments, environment=environment)
-    except subprocess.TimeoutExpired:
-        server_that_imported_torch.cache_clear()
-        raise
+    done = run_in_turn(code, *arguments, environment={**(os.environ if environment is None else environment)})
     assert done.returncode in ends, done.stdout + done.stderr
     return done
 
@@ -108,11 +110,12 @@ exec(__spec__.loader.get_code(__spec__.name))
 
 
 def run_command(command, env=None, cwd=None, stderr=None, text=False, timeout=300, check=False, server=None, **_):
-    """In the place of `subprocess.run`, where the command starts Python with a file or with `-m MODULE`."""
-    assert command[0] == sys.executable
-    code, arguments = (MODULE, command[2:]) if command[1] == "-m" else (FILE, command[1:])
-    server = server or server_that_imported_torch(next(turns))
-    made = server.run(code, *map(str, arguments), environment={**(env or os.environ)}, folder=cwd, timeout=timeout)
+    """In the place of `subprocess.run`, where the command starts Python with a file, `-m MODULE` or `-c CODE`."""
+    python, *rest = map(str, command)
+    assert python == sys.executable
+    program = [MODULE, *rest[1:]] if rest[0] == "-m" else rest[1:] if rest[0] == "-c" else [FILE, *rest]
+    run = run_in_turn if server is None else server.run
+    made = run(*program, environment={**(env or os.environ)}, folder=cwd, timeout=timeout)
     out, err = (made.stdout + made.stderr, None) if stderr == subprocess.STDOUT else (made.stdout, made.stderr)
     if not text:
         out, err = out.encode(), err and err.encode()
