@@ -16,6 +16,8 @@ os.environ.setdefault("BURNISH_CHECK", "1")
 os.environ.setdefault("_BURNISH_COMPARE_RESULTS", "0")
 os.environ.setdefault("BURNISH_CACHE", "0")  # nor code that an earlier run left on disk
 os.environ.setdefault("BURNISH_NEVER_SLOWER", "0")  # a test of compiled code must not end up testing eager
+# Two processes run tests and others are started: a thread that waits for its turn by spinning keeps them from working.
+os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 # Reports of planted failures and the like are deleted; pytest's own folders stay where one looks for them.
 os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", tempfile.gettempdir())
 tempfile.tempdir = os.environ["TMPDIR"] = tempfile.mkdtemp(prefix="burnish-tests-")

@@ -38,12 +38,17 @@ class ProgramServer:
         )
 
     def run(
-        self, code: str, *arguments: str, environment: dict[str, str] | None = None, timeout: float = 300
+        self,
+        code: str,
+        *arguments: str,
+        environment: dict[str, str] | None = None,
+        folder: str | Path | None = None,
+        timeout: float = 300,
     ) -> subprocess.CompletedProcess[str]:
         assert self.process.stdin is not None and self.process.stdout is not None
-        with tempfile.TemporaryDirectory() as folder:
-            out, err = Path(folder, "out"), Path(folder, "err")
-            request = [[code, arguments, environment, os.getcwd()], str(out), str(err)]
+        with tempfile.TemporaryDirectory() as kept:
+            out, err = Path(kept, "out"), Path(kept, "err")
+            request = [[code, arguments, environment, str(folder or os.getcwd())], str(out), str(err)]
             self.process.stdin.write(json.dumps(request).encode() + b"\n")
             self.process.stdin.flush()
             if not select.select([self.process.stdout], [], [], timeout)[0]:
@@ -69,19 +74,54 @@ def server_that_imported_torch(number: int) -> ProgramServer:
     return server
 
 
+def run_in_turn(*program, **options) -> subprocess.CompletedProcess[str]:
+    try:
+        return server_that_imported_torch(next(turns)).run(*program, **options)
+    except subprocess.TimeoutExpired:
+        server_that_imported_torch.cache_clear()
+        raise
+
+
 def run_program(
     code: str, *arguments: str, environment: dict[str, str] | None = None, ends: tuple[int, ...] = (0,)
 ) -> subprocess.CompletedProcess[str]:
     """As `python -c CODE ARGUMENTS` does, but that torch is imported before. What torch or Python read from the
     environment as they start is that of the tests."""
-    environment = {**(os.environ if environment is None else environment)}
-    server = server_that_imported_torch(next(turns))
-    try:
-        done = server.run(code, *arguments, environment=environment)
-    except subprocess.TimeoutExpired:
-        server_that_imported_torch.cache_clear()
-        raise
+    done = run_in_turn(code, *arguments, environment={**(os.environ if environment is None else environment)})
     assert done.returncode in ends, done.stdout + done.stderr
+    return done
+
+
+FILE = """
+import sys
+__file__ = sys.argv.pop(1)
+sys.argv[0], sys.path[0] = __file__, __file__.rpartition("/")[0] or "."
+with open(__file__, "rb") as file:
+    code = compile(file.read(), __file__, "exec")
+exec(code)
+"""
+MODULE = """
+import importlib.util, sys
+__spec__ = importlib.util.find_spec(sys.argv.pop(1))
+__package__, __file__ = __spec__.parent, __spec__.origin
+sys.argv[0] = __file__
+exec(__spec__.loader.get_code(__spec__.name))
+"""
+
+
+def run_command(command, env=None, cwd=None, stderr=None, text=False, timeout=300, check=False, server=None, **_):
+    """In the place of `subprocess.run`, where the command starts Python with a file, `-m MODULE` or `-c CODE`."""
+    python, *rest = map(str, command)
+    assert python == sys.executable
+    program = [MODULE, *rest[1:]] if rest[0] == "-m" else rest[1:] if rest[0] == "-c" else [FILE, *rest]
+    run = run_in_turn if server is None else server.run
+    made = run(*program, environment={**(env or os.environ)}, folder=cwd, timeout=timeout)
+    out, err = (made.stdout + made.stderr, None) if stderr == subprocess.STDOUT else (made.stdout, made.stderr)
+    if not text:
+        out, err = out.encode(), err and err.encode()
+    done = subprocess.CompletedProcess(command, made.returncode, out, err)
+    if check:
+        done.check_returncode()
     return done
 
 

@@ -10,6 +10,8 @@ from burnish.cli import bisect_rewrites, command_line
 from burnish.cli.bisect_rewrites import rewrites_in
 from burnish.cli.minimize import minimize_script
 
+from .forked_programs import ProgramServer, run_command
+
 PROGRAM = """
 import torch, burnish
 from burnish.lower.passes.canonicalize_products import ProductCanonicalizer
@@ -62,6 +64,21 @@ def bisect(tmp_path, monkeypatch, capsys):
     return run
 
 
+@pytest.fixture
+def forked(monkeypatch):
+    """Scripts run in processes that need not import torch; their commands are run as they are by all other tests."""
+    server = ProgramServer("import torch", {"PYTHONHASHSEED": "0"})
+
+    def run(command, **options):
+        assert options["env"]["PYTHONHASHSEED"] == "0"
+        return run_command(command, server=server, **options)
+
+    monkeypatch.setattr(bisect_rewrites.subprocess, "run", run)
+    yield
+    server.close()
+
+
+@pytest.mark.usefixtures("forked")
 def test_wrong_rewrite_of_a_pass_is_found(bisect):
     status, printed = bisect(PROGRAM)
     assert status == 0

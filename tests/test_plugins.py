@@ -2,7 +2,6 @@
 
 import importlib.metadata
 import os
-import subprocess
 import sys
 import threading
 import tomllib
@@ -13,6 +12,7 @@ from burnish import plugins
 from burnish.compiler import graph_cache_key
 
 from .docs import pages
+from .forked_programs import run_program
 
 PAGE = (pages.DOCS / "plugins.md").read_text("utf-8")
 
@@ -58,11 +58,10 @@ def installed(tmp_path):
     return tmp_path
 
 
-def test_plugins_of_a_package_are_found_and_used(installed):
+def test_plugins_of_a_package_are_found_and_used(installed, monkeypatch):
+    monkeypatch.chdir(installed)
     environment = {**os.environ, "PYTHONPATH": f"{installed}{os.pathsep}{os.environ['PYTHONPATH']}"}
-    command = [sys.executable, "-c", PROGRAM]
-    run = subprocess.run(command, cwd=installed, env=environment, capture_output=True, text=True)
-    assert run.returncode == 0, run.stderr
+    run = run_program(PROGRAM, environment=environment)
     assert "The plug-in Broken (toy_plugin:no_such_function) failed, and is left out" in run.stderr
     page = (installed / "report.html").read_text()
     assert '"title":"Longest lines","columns":["Line","Step"],"rows":[["' in page and '"title":"Broken"' not in page

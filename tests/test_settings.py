@@ -14,6 +14,7 @@ from burnish import settings
 from burnish.errors import UserError
 from burnish.settings import Settings, configure, from_environment, on_change, patch
 
+from .forked_programs import run_program
 from .runtime.concurrent_threads import at_once
 
 
@@ -284,9 +285,8 @@ def test_misspelt_variables_are_found():
 
 
 def test_importing_burnish_does_not_fail_on_a_bad_variable():
-    environment = {**os.environ, "BURNISH_ON_ERROR": "ignore", "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
     code = "import burnish.settings as s\ntry: s.current()\nexcept s.UserError: print('refused')"
-    ran = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True)
+    ran = run_program(code, environment={**os.environ, "BURNISH_ON_ERROR": "ignore"})
     assert ran.stdout == "refused\n", ran.stderr
 
 

@@ -6,8 +6,6 @@ import gc
 import inspect
 import io
 import pickle
-import subprocess
-import sys
 import weakref
 from pathlib import Path
 from types import MethodType
@@ -65,7 +63,7 @@ def test_keys_and_names_are_those_of_torch_compile(net, compiled):
         "import torch; from tests.api.test_compiled_module import Net; m = torch.compile(Net()); "
         "print(list(m.state_dict()), [name for name, _ in m.named_parameters()])"
     )
-    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    ran = run_program(code)
     assert ran.stdout.strip() == f"{list(compiled.state_dict())} {[name for name, _ in compiled.named_parameters()]}"
     assert [name for name, _ in compiled.named_buffers()] == ["_orig_mod.seen"]
     assert all(a is b for a, b in zip(compiled.parameters(), net.parameters(), strict=True))

@@ -1,7 +1,6 @@
 """BURNISH_SHOW and BURNISH_DUMP: stages printed as they happen, or written as files."""
 
 import ast
-import subprocess
 import sys
 import threading
 
@@ -10,6 +9,8 @@ import torch
 
 import burnish
 from burnish import events
+
+from ..forked_programs import run_command
 
 PROGRAM = """
     import torch, burnish
@@ -136,11 +137,5 @@ def test_dump_does_not_run_code_of_the_user(tmp_path):
 
 
 def test_command_line_shows_the_page_of_a_break():
-    done = subprocess.run(
-        [sys.executable, "-m", "burnish.cli.command_line", "breaks", "B101"],
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=True,
-    )
+    done = run_command([sys.executable, "-m", "burnish.cli.command_line", "breaks", "B101"], text=True, check=True)
     assert "B101" in done.stdout

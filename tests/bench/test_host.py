@@ -7,6 +7,13 @@ import pytest
 
 from bench import host
 
+from ..forked_programs import run_command
+
+
+@pytest.fixture(autouse=True)
+def forked(monkeypatch):
+    monkeypatch.setattr(host.subprocess, "run", run_command)
+
 
 def test_first_and_later_calls_are_reported_for_each(tmp_path, monkeypatch, capsys):
     out = tmp_path / "host.json"

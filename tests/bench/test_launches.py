@@ -5,15 +5,18 @@ import pytest
 pytest.importorskip("triton")
 
 from bench.launches import instructions, read, summary_of
-from bench.pretend import pretended
 
-from bench import pretend
+from bench import launches, pretend
+
+from ..forked_programs import ProgramServer
 
 pytestmark = pytest.mark.skipif(pretend.why_not() is not None, reason=str(pretend.why_not()))
 
 CALL = """
-import ctypes, torch, burnish
+import ctypes, os, torch, burnish
+from bench.pretend import leave
 from torch import nn
+os.environ["PRETEND_CODE"] = "{code}"
 torch.backends.cuda.enable_cudnn_sdp(False)
 
 {model}
@@ -28,6 +31,7 @@ gpu = ctypes.CDLL(None)
 gpu.pretended_note(b"{notes}")
 call()
 gpu.pretended_note(None)
+leave()
 """
 
 LAYERS = """
@@ -50,19 +54,35 @@ x = torch.randn(8, 64, 64, 64, device="cuda").to(memory_format=FORMAT).requires_
 """
 
 
-def noted(tmp_path, monkeypatch, model):
-    code, notes = tmp_path / "code", tmp_path / "notes"
-    code.mkdir(exist_ok=True)
-    monkeypatch.setenv("PRETEND_CODE", str(code))
-    monkeypatch.setenv("PYTORCH_NO_CUDA_MEMORY_CACHING", "1")
-    ran = pretended(CALL.format(model=model, notes=notes))
-    assert ran.returncode == 0, ran.stderr
-    return read(notes.read_text(), code)
+@pytest.fixture(scope="module")
+def server():
+    environment = {**pretend.environment(), "PYTORCH_NO_CUDA_MEMORY_CACHING": "1"}
+    made = ProgramServer("import torch, burnish, bench.pretend", environment)
+    yield made
+    made.close()
 
 
-def test_kernels_are_noted_with_their_memory_and_their_code(tmp_path, monkeypatch):
+@pytest.fixture
+def noted(server, tmp_path):
+    def run(model):
+        code, notes = tmp_path / "code", tmp_path / "notes"
+        code.mkdir(exist_ok=True)
+        ran = server.run(CALL.format(model=model, code=code, notes=notes))
+        assert ran.returncode == 0, ran.stderr
+        return read(notes.read_text(), code)
+
+    return run
+
+
+@pytest.fixture
+def without_instructions(monkeypatch):
+    """To count them takes longer than all else, and few tests look at them."""
+    monkeypatch.setattr(launches, "instructions", lambda cubin: 0)
+
+
+def test_kernels_are_noted_with_their_memory_and_their_code(noted, tmp_path):
     model = 'model, x = torch.sin, torch.randn(1 << 20, device="cuda", requires_grad=True)'
-    found = noted(tmp_path, monkeypatch, model)
+    found = noted(model)
     kernels = list(found.kernels.values())
     assert len(kernels) == 2, "forward and backward"
     assert all(kernel.calls == 1 and kernel.instructions > 50 and kernel.programs == 1024 for kernel in kernels)
@@ -71,11 +91,12 @@ def test_kernels_are_noted_with_their_memory_and_their_code(tmp_path, monkeypatc
     assert "2 kernels over 21 MB" in summary_of("burnish", found, 5)
 
 
-def test_memory_traffic_of_a_layer_does_not_grow_with_later_layers(tmp_path, monkeypatch):
+@pytest.mark.usefixtures("without_instructions")
+def test_memory_traffic_of_a_layer_does_not_grow_with_later_layers(noted):
     """In half precision too: a value that several kernels read is stored, and in its own dtype, not as float32."""
     moved = []
     for layers in (4, 8):
-        found = noted(tmp_path, monkeypatch, f"LAYERS = {layers}\n{LAYERS}")
+        found = noted(f"LAYERS = {layers}\n{LAYERS}")
         moved.append(sum(kernel.calls * kernel.bytes for kernel in found.kernels.values()))
         assert len({kernel.name for kernel in found.kernels.values()}) < 20
     assert moved[1] < 2.1 * moved[0]
@@ -83,10 +104,11 @@ def test_memory_traffic_of_a_layer_does_not_grow_with_later_layers(tmp_path, mon
     assert moved[1] / 8 < 15 * 8 * 512 * 256 * 2
 
 
+@pytest.mark.usefixtures("without_instructions")
 @pytest.mark.parametrize("format", ["torch.contiguous_format", "torch.channels_last"])
-def test_norms_of_channels_are_shared_out_among_programs(tmp_path, monkeypatch, format):
+def test_norms_of_channels_are_shared_out_among_programs(noted, format):
     """A channel is a row, and there are few of them."""
-    found = noted(tmp_path, monkeypatch, f"FORMAT = {format}\n{NORMS}")
+    found = noted(f"FORMAT = {format}\n{NORMS}")
     large = [kernel for kernel in found.kernels.values() if kernel.bytes > 8 << 20]
     few = [kernel for kernel in large if kernel.programs < 100 and kernel.threads > 64]  # others look at an element
     assert len(large) >= 5 and not few, few

@@ -1,14 +1,27 @@
 """The matrix of platforms, with an interpreter that is given: this one."""
 
 import json
+import subprocess
 import sys
 
+import pytest
+from bench.platforms import __main__ as platforms
 from bench.platforms.__main__ import main, runnable
+
+from ..forked_programs import run_command
 
 
 def run(tmp_path, *more):
     arguments = ["--given", sys.executable, "--json", str(tmp_path / "outcomes.json"), "--pytest", "", *more]
     return main([*arguments, "--part", str(tmp_path / "test_part.py")])
+
+
+@pytest.fixture(autouse=True)
+def asked(monkeypatch):
+    """The question for its versions, in a process that has imported torch."""
+    run = subprocess.run
+    fork = lambda command, **options: (run_command if "-c" in command else run)(command, **options)  # noqa: E731
+    monkeypatch.setattr(platforms.subprocess, "run", fork)
 
 
 def test_outcomes_are_counted_kept_and_run_again_if_asked(tmp_path, capsys):

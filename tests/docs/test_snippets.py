@@ -6,7 +6,6 @@ with nothing compiled as well. Pages that need the same framework are started to
 
 import os
 import re
-import subprocess
 import sys
 from importlib.util import find_spec
 from pathlib import Path
@@ -14,6 +13,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from ..forked_programs import run_command
 from . import pages
 
 ELSEWHERE = {
@@ -76,7 +76,7 @@ def run(needed, into, *files):
         "PYTHONPATH": os.pathsep.join([str(pages.DOCS.parent / "src"), os.environ.get("PYTHONPATH", "")]),
     }
     command = [sys.executable, str(RUN), "--import", needed, "--into", str(into), *map(str, files)]
-    return subprocess.run(command, cwd=into, env=environment, capture_output=True, text=True, timeout=LONGEST)
+    return run_command(command, cwd=into, env=environment, text=True, timeout=LONGEST)
 
 
 @each_page

@@ -53,6 +53,45 @@ def test_golden_graphs_are_sound(case):
     verify(parse_graph(case.out), case.stage)
 
 
+def with_one_node(result: str, args: tuple, kwargs: dict, given=F32, target=torch.ops.aten.add.Tensor) -> Graph:
+    graph = parse_graph(f"graph(x: f32[2, 3])\n  y = aten.exp.default x : {result}\n  return y")
+    graph.inputs[0].type = given
+    graph.nodes[0].op, graph.nodes[0].kwargs = lookup(target), kwargs
+    graph.nodes[0].args, graph.nodes[0].operands = (graph.inputs[0], *args), (graph.inputs[0],)
+    return graph
+
+
+def test_a_node_is_not_taken_for_a_sound_one_that_differs_in_one_respect():
+    ints, transposed = TensorType.contiguous((2, 3), torch.int64), TensorType((2, 3), (1, 2), torch.float32)
+    for _ in range(2):
+        verify(with_one_node("f32[2, 3]", (1,), {}), "some pass", strides=True)
+        verify(with_one_node("i64[2, 3]", (1,), {}, ints), "some pass", strides=True)
+        verify(with_one_node("f32[2, 3]", (1.0,), {}, ints), "some pass", strides=True)
+        verify(with_one_node("f32[2, 3]", (1,), {}, transposed), "some pass")
+        assert "i64[2, 3]" in complaint(with_one_node("f32[2, 3]", (1,), {}, ints))
+        assert "f32[2, 3]" in complaint(with_one_node("i64[2, 3]", (1.0,), {}, ints))
+        assert "rule says f32[2, 3]{1, 2}" in complaint(with_one_node("f32[2, 3]", (1,), {}, transposed), strides=True)
+        assert "no argument called beta" in complaint(with_one_node("f32[2, 3]", (1,), {"beta": 1}))
+        assert "rule says b8" in complaint(with_one_node("f32[2, 3]", (1,), {}, target=torch.ops.aten.gt.Scalar))
+
+
+def test_a_result_type_that_depends_on_a_setting_is_checked_under_each():
+    ints = TensorType.contiguous((2, 3), torch.int64)
+    verify(with_one_node("f32[2, 3]", (1.0,), {}, ints), "some pass")
+    before = torch.get_default_dtype()
+    torch.set_default_dtype(torch.float64)
+    try:
+        assert "rule says f64[2, 3]" in complaint(with_one_node("f32[2, 3]", (1.0,), {}, ints))
+    finally:
+        torch.set_default_dtype(before)
+
+
+def test_a_rule_that_changes_is_asked_again(monkeypatch):
+    verify(example(), "some pass")
+    monkeypatch.setattr(EXP, "shape", lambda x: TensorType.contiguous((7,), torch.float32))
+    assert "rule says f32[7]" in complaint(example())
+
+
 def test_message_shows_the_node_between_its_neighbours():
     graph = example()
     graph.nodes[1].results[0].type = TensorType.contiguous((2, 4), torch.float32)

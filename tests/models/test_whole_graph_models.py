@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import copy
 import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -15,6 +13,8 @@ from bench.compare import why_different
 from bench.models import MODELS, TRAINING
 
 import burnish
+
+from ..forked_programs import run_program
 
 LIBRARIES = {
     "bert": "transformers",
@@ -118,11 +118,4 @@ assert "torch._dynamo" not in before and not loaded, loaded
 def test_capture_leaves_torch_compile_and_sympy_unimported():
     root = Path(__file__).resolve().parents[2]
     paths = os.pathsep.join([str(root / "src"), str(root)])
-    done = subprocess.run(
-        [sys.executable, "-c", ALONE],
-        env={**os.environ, "PYTHONPATH": paths},
-        capture_output=True,
-        text=True,
-        timeout=300,
-    )
-    assert done.returncode == 0, done.stderr
+    run_program(ALONE, environment={**os.environ, "PYTHONPATH": paths})

@@ -1,11 +1,11 @@
 """One import fills the records: a family that it leaves out compiles by chance, if another module has imported it."""
 
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import burnish
+
+from ..forked_programs import run_program
 
 REGISTERS = re.compile(r"^@(?!functools|once|dataclass)|\brecord\(", re.MULTILINE)
 PROGRAM = "import sys, burnish.ops.import_all_operators; print(*sorted(sys.modules))"
@@ -18,5 +18,5 @@ def test_every_module_of_operators_is_imported():
         for path in (folder / "ops").rglob("*.py")
         if REGISTERS.search(path.read_text("utf-8"))
     }
-    found = subprocess.run([sys.executable, "-c", PROGRAM], capture_output=True, text=True, check=True).stdout.split()
+    found = run_program(PROGRAM).stdout.split()
     assert expected - {*found} == set()

@@ -3,7 +3,6 @@
 import json
 import os
 import re
-import subprocess
 import sys
 
 import pytest
@@ -17,7 +16,7 @@ from burnish.report import html_report
 from burnish.report.summary_in_words import busiest_lines
 
 from ..browser import browser, needs_browser
-from ..forked_programs import run_program
+from ..forked_programs import run_command, run_program
 
 HOSTILE = "</script><script>window.ran = true</script><img src=x onerror='window.ran = true'>"
 
@@ -191,7 +190,7 @@ def test_command_runs_a_script_with_its_arguments_and_status(tmp_path):
         "sys.exit(3)\n"
     )
     words = ["-m", "burnish.cli.command_line", "report", "-o", "out.html", "script.py", "--epochs", "1"]
-    run = subprocess.run([sys.executable, *words], cwd=tmp_path, capture_output=True, text=True)
+    run = run_command([sys.executable, *words], cwd=tmp_path, text=True)
     assert run.returncode == 3 and run.stdout == "__main__ --epochs 1\n" and "out.html" in run.stderr
     assert len(data_of(tmp_path / "out.html")["segments"]) == 1
     assert run.stderr.startswith("\n1 segment, 0 graph breaks, 0 recompiles, ") and "script.py:2" in run.stderr
@@ -316,11 +315,12 @@ def test_page_is_written_where_the_program_started(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize(("ending", "files", "says"), [("os.chdir('/')", 1, ""), ("shutil.rmtree(d)", 0, "no report")])
-def test_setting_survives_what_happens_to_the_directory(tmp_path, ending, files, says):
+def test_setting_survives_what_happens_to_the_directory(tmp_path, monkeypatch, ending, files, says):
     program = f"import os, shutil, torch, burnish; burnish.compile(torch.sin)(torch.ones(3)); d = 'reports'; {ending}"
     environment = os.environ | {"BURNISH_REPORT": "reports"}
-    run = subprocess.run([sys.executable, "-c", program], cwd=tmp_path, env=environment, capture_output=True, text=True)
-    assert run.returncode == 0 and "Traceback" not in run.stderr and says in run.stderr
+    monkeypatch.chdir(tmp_path)
+    run = run_program(program, environment=environment)
+    assert "Traceback" not in run.stderr and says in run.stderr
     assert len([*tmp_path.glob("reports/*")]) == files
 
 

@@ -17,6 +17,8 @@ import burnish
 from burnish.codegen.llvm import compile_to_machine_code
 from burnish.concurrency import await_future
 
+from ..forked_programs import run_command
+
 ROOT = Path(__file__).resolve().parents[2]
 
 PROGRAM = """
@@ -438,7 +440,7 @@ def test_an_interrupt_after_pushing_a_mode_leaves_no_mode(monkeypatch):
 
 
 def run_attack(minutes, rounds):
-    return subprocess.run(
+    return run_command(
         [
             sys.executable,
             "-m",
@@ -450,11 +452,9 @@ def run_attack(minutes, rounds):
             "--seed",
             "1",
         ],
-        capture_output=True,
         text=True,
         timeout=400,
         cwd=ROOT,
-        check=False,
         env={**os.environ, "PYTHONPATH": str(ROOT / "src"), "BURNISH_CHECK": "0"},
     )
 

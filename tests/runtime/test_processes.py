@@ -7,7 +7,6 @@ import signal
 import subprocess
 import sys
 import textwrap
-from pathlib import Path
 
 import pytest
 import torch
@@ -15,7 +14,7 @@ from torch import nn
 
 import burnish
 
-ROOT = Path(__file__).resolve().parents[2]
+from ..forked_programs import run_program
 
 START = """
     import os, signal, sys, threading, time
@@ -55,27 +54,16 @@ START = """
 """
 
 
-@pytest.fixture
-def run_alone(tmp_path):
-    """Runs a program, from a file so that it can be spawned, and returns what it wrote to stderr."""
-
-    def run(program, *arguments, ends=(0,)):
-        path = tmp_path / "program.py"
-        path.write_text(textwrap.dedent(START) + textwrap.dedent(program), encoding="utf-8")
-        done = subprocess.run(
-            [sys.executable, str(path), *arguments],
-            capture_output=True,
-            text=True,
-            timeout=150,
-            env={**os.environ, "PYTHONPATH": str(ROOT / "src"), "BURNISH_CHECK": "0"},
-        )
-        assert done.returncode in ends, done.stdout + done.stderr
-        return done.stderr
-
-    return run
+ENVIRONMENT = {**os.environ, "BURNISH_CHECK": "0"}
 
 
-def test_a_forked_process_runs_code_compiled_by_its_parent(run_alone):
+def run_alone(program, *arguments, ends=(0,)):
+    """Runs a program, and returns what it wrote to stderr."""
+    code = textwrap.dedent(START) + textwrap.dedent(program)
+    return run_program(code, *arguments, environment=ENVIRONMENT, ends=ends).stderr
+
+
+def test_a_forked_process_runs_code_compiled_by_its_parent():
     run_alone("""
         compiled = burnish.compile(first)
         agrees(first, compiled)
@@ -84,7 +72,7 @@ def test_a_forked_process_runs_code_compiled_by_its_parent(run_alone):
     """)
 
 
-def test_a_forked_process_compiles(run_alone):
+def test_a_forked_process_compiles():
     run_alone("""
         agrees(first, burnish.compile(first))
         assert in_child(lambda: agrees(second, burnish.compile(second))) == 0
@@ -93,7 +81,7 @@ def test_a_forked_process_compiles(run_alone):
 
 
 @pytest.mark.slow
-def test_a_forked_process_trains(run_alone):
+def test_a_forked_process_trains():
     run_alone("""
         net = nn.Sequential(nn.Linear(8, 8), nn.GELU(), nn.Linear(8, 2))
         compiled, x = burnish.compile(net), torch.randn(4, 8)
@@ -109,7 +97,7 @@ def test_a_forked_process_trains(run_alone):
     """)
 
 
-def test_forks_while_another_thread_compiles(run_alone):
+def test_forks_while_another_thread_compiles():
     """At twenty moments of its work. The child runs compiled code, and compiles as well."""
     run_alone("""
         compiled = burnish.compile(first)
@@ -139,7 +127,7 @@ def test_forks_while_another_thread_compiles(run_alone):
     """)
 
 
-def test_a_lock_that_another_thread_held_is_free_in_the_child(run_alone):
+def test_a_lock_that_another_thread_held_is_free_in_the_child():
     run_alone("""
         from burnish.concurrency import fork_safe_locks as forks
 
@@ -192,10 +180,19 @@ LOADING = """
 """
 
 
-@pytest.mark.parametrize("how", ["fork", pytest.param("spawn", marks=pytest.mark.slow)])
 @pytest.mark.parametrize("compiled_before", ["yes", pytest.param("no", marks=pytest.mark.slow)])
-def test_workers_of_a_data_loader_call_a_compiled_transform(run_alone, how, compiled_before):
-    run_alone(LOADING, how, compiled_before)
+def test_forked_workers_of_a_data_loader_call_a_compiled_transform(compiled_before):
+    run_alone(LOADING, "fork", compiled_before)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("compiled_before", ["yes", "no"])
+def test_spawned_workers_of_a_data_loader_call_a_compiled_transform(compiled_before, tmp_path):
+    path = tmp_path / "program.py"  # which a spawned process runs again
+    path.write_text(textwrap.dedent(START) + textwrap.dedent(LOADING), encoding="utf-8")
+    command = [sys.executable, str(path), "spawn", compiled_before]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=150, env=ENVIRONMENT)
+    assert done.returncode == 0, done.stdout + done.stderr
 
 
 TORCH_ABORTS = "terminate called without an active exception\n"
@@ -203,7 +200,7 @@ TORCH_ABORTS = "terminate called without an active exception\n"
 for an operator, the process aborts: one whose daemon thread runs plain operators does so nearly every time."""
 
 
-def test_processes_that_end_while_a_daemon_thread_compiles(run_alone):
+def test_processes_that_end_while_a_daemon_thread_compiles():
     """The main thread ends at some moment of the other's work: we do not crash, and nothing is printed."""
     for k in range(2):
         output = run_alone(
@@ -228,7 +225,7 @@ def test_processes_that_end_while_a_daemon_thread_compiles(run_alone):
         assert output in ("", TORCH_ABORTS)
 
 
-def test_a_process_compiles_when_it_ends(run_alone):
+def test_a_process_compiles_when_it_ends():
     """Python no longer starts threads when it calls the functions that are registered for its end."""
     assert (
         run_alone("""

@@ -2,7 +2,6 @@
 
 import functools
 import os
-import subprocess
 import sys
 import warnings
 from pathlib import Path
@@ -15,6 +14,7 @@ from torch.nn import functional as F
 import burnish
 from burnish import settings
 
+from ..forked_programs import run_command
 from ..recorded_events import recorded
 from .concurrent_threads import at_once
 
@@ -276,13 +276,11 @@ def test_a_user_function_that_waits_for_the_other_threads(hasty):
 
 
 def attack(*arguments):
-    return subprocess.run(
+    return run_command(
         [sys.executable, "-m", "bench.attack.threads", *arguments],
-        capture_output=True,
         text=True,
         timeout=400,
         cwd=ROOT,
-        check=False,
         env={
             **os.environ,
             "PYTHONPATH": str(ROOT / "src"),
