@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import math
 import weakref
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -281,15 +281,16 @@ def maximum(x: Scalar, y: Scalar | float) -> Scalar:
     return binary("max", x, y)
 
 
-def walk(*roots: Scalar) -> Iterator[Scalar]:
-    """Every expression reachable from the roots, once, operands before users."""
+def walk(*roots: Scalar, known: Container[Scalar] = ()) -> Iterator[Scalar]:
+    """Every expression reachable from the roots, once, operands before users. Not those in `known`, nor what only they
+    need: so roots that share most of their operands can be walked one by one, each adding to `known` what it yields."""
     seen: set[int] = set()
     stack: list[Scalar | None] = list(roots[::-1])
     while stack:
         x = stack.pop()
         if x is None:  # the one below is ready
             x = stack.pop()
-        elif id(x) in seen:
+        elif id(x) in seen or x in known:
             continue
         else:
             seen.add(id(x))
@@ -302,9 +303,8 @@ def walk(*roots: Scalar) -> Iterator[Scalar]:
 def text(root: Scalar, names: Mapping[Scalar, str] | None = None) -> str:
     """The full text of an expression, except for parts with names. Shared parts are repeated."""
     texts: dict[Scalar, str] = dict(names or {})
-    for x in walk(root):
-        if x not in texts:
-            texts[x] = own_text(x, [texts[arg] for arg in x.args])
+    for x in walk(root, known=texts):
+        texts[x] = own_text(x, [texts[arg] for arg in x.args])
     return texts[root]
 
 

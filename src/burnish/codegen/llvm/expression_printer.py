@@ -41,9 +41,7 @@ class Values:
     # Dependences of expressions.
 
     def _learn(self, root: Scalar) -> None:
-        for x in walk(root):
-            if x in self._variables:
-                continue
+        for x in walk(root, known=self._variables):
             if x.op == "load":
                 used = sum(1 << k for k, stride in enumerate(x.payload.strides) if stride)
             elif x.op == "index":

@@ -59,12 +59,11 @@ class _Listing:
         self.lines.append(f"    {prefix}{store.access}{masked}{args} {sign} {self._text(store.value)}")
 
     def _text(self, root: Scalar) -> str:
+        if root in self.names:
+            return self.names[root]
         texts: dict[Scalar, str] = {}
-        for x in walk(root):
-            if x in self.names:
-                texts[x] = self.names[x]
-                continue
-            args = f"({', '.join(texts[a] for a in x.args)})" if x.args else ""
+        for x in walk(root, known=self.names):
+            args = f"({', '.join([texts[a] if a in texts else self.names[a] for a in x.args])})" if x.args else ""
             match x.op:
                 case "const":
                     text = f"{x.payload!r}.{x.dtype}"

@@ -305,10 +305,8 @@ class LoopPrinter:
     # ---- expressions
 
     def at_value(self, root: Scalar) -> str:
-        if root not in self.names:
-            for x in walk(root):
-                if x not in self.names:
-                    self.names[x] = self.written(x)
+        for x in walk(root, known=self.names):
+            self.names[x] = self.written(x)
         return self.widened(root)
 
     def widened(self, x: Scalar) -> str:

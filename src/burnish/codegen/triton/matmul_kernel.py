@@ -142,9 +142,8 @@ class MatrixPrinter:
     # ---- expressions
 
     def at_value(self, root: Scalar, along: str) -> str:
-        for x in walk(root):
-            if x not in self.names:
-                self.names[x] = self.written(x, along)
+        for x in walk(root, known=self.names):
+            self.names[x] = self.written(x, along)
         return self.names[root]
 
     def written(self, x: Scalar, along: str) -> str:

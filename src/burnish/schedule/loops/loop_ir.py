@@ -152,9 +152,8 @@ def mapped_stages(
     made: dict[Scalar, Scalar] = {}
 
     def expression(root: Scalar) -> Scalar:
-        for x in walk(root):
-            if x not in made:
-                made[x] = rewritten(x, tuple(made[arg] for arg in x.args))
+        for x in walk(root, known=made):
+            made[x] = rewritten(x, tuple([made[arg] for arg in x.args]))
         return made[root]
 
     def store(s: Store) -> Store:
@@ -188,8 +187,8 @@ def _print_loop(loop: Loop) -> Iterator[str]:
         shared = _used_twice(stage)
         names: dict[Scalar, str] = {}
         for left, args, op, value, sign in _statements(stage, reductions):
-            for x in walk(*args, value):
-                if x in shared and x not in names:
+            for x in walk(*args, value, known=names):
+                if x in shared:
                     yield f"      t{parts} = {own_text(x, [text(arg, names) for arg in x.args])}"
                     names[x] = f"t{parts}"
                     parts += 1
