@@ -98,6 +98,52 @@ def test_a_write_to_one_is_seen_by_the_others_and_their_gradients():
     assert seen.refused == []
 
 
+def one_of_several(model, x):
+    return model(x).split(2)[0]
+
+
+def row_of_one(model, x):
+    return model(x).unbind(0)[1][2:], model(x).sum()
+
+
+def one_of_an_input(model, x):
+    return x.cos().sum(), x.split(2)[1]
+
+
+@pytest.mark.parametrize("program", [parts, heads, one_of_several, row_of_one, one_of_an_input])
+def test_views_from_a_function_that_returns_several_cannot_be_written_to(program):
+    model, calls = nn.Linear(8, 8), []
+    compiled = burnish.compile(lambda x: program(model, x))
+    for _ in range(3):
+        x = torch.randn(4, 8, requires_grad=True) * 1
+        for run in (lambda x: program(model, x), compiled):
+            (view,) = [out for out in (run(x) if program is not one_of_several else [run(x)]) if out.dim()][:1]
+            with pytest.raises(RuntimeError, match="of a function that returns multiple views"):
+                view.mul_(2)
+            (gradient,) = torch.autograd.grad(view.sum(), x, allow_unused=True)
+            calls.append(gradient)
+        torch.testing.assert_close(calls[-1], calls[-2])
+        with torch.no_grad():
+            torch.testing.assert_close(*[run(x.detach()) for run in (lambda x: program(model, x), compiled)])
+    assert burnish.was_compiled(compiled)
+
+
+@pytest.mark.falls_back("refused")
+def test_view_of_several_whose_base_was_written_to_is_refused_without_a_warning(recwarn):
+    def fn(x):
+        y = x * 2
+        first = y.unbind(0)[0]
+        y.add_(1)
+        return first * 2
+
+    compiled = burnish.compile(fn)
+    for _ in range(3):
+        for run in (fn, compiled):
+            with pytest.raises(RuntimeError, match="its base or another view of its base has been modified inplace"):
+                run(torch.ones(2, 3, requires_grad=True))
+    assert not recwarn
+
+
 def test_gradients_of_gradients_go_through_them():
     def build(compiler):
         model = nn.Linear(8, 8)

@@ -41,6 +41,7 @@ def add_gradients(tracer: AtenTracer, outputs: list[Any], made: Iterable[Any] = 
     """The outputs, followed by the gradients. `tracer.traced.gradients` describes which is which. `made` are the values
     of the captured graph."""
     check_inputs(tracer)
+    check_outputs(outputs)
     given = [k for k, x in enumerate(tracer.inputs) if is_differentiable(x)]
     flows = [k for k, out in enumerate(outputs) if is_differentiable(out) and not is_shown_input(out, tracer.inputs)]
     input_aliases = tuple(k for k, out in enumerate(outputs) if is_differentiable(out) and k not in flows)
@@ -193,6 +194,16 @@ def check_shown(out: torch.Tensor) -> None:
                 "whole leaves the graph as well"
             )
         node = before
+
+
+def check_outputs(outputs: list[Any]) -> None:
+    """Views from a function that returns several cannot be used after a write to their base: eager says so at a use."""
+    for out in outputs:
+        try:
+            isinstance(out, torch.Tensor) and out.grad_fn  # noqa: B018  # asks for it
+        except RuntimeError as error:
+            reraise_from_outside(error)
+            raise Untraceable(str(error)) from error
 
 
 def views_among(outputs: list[Any], flows: list[int]) -> list[tuple[int, Any]]:
