@@ -60,6 +60,15 @@ def test_number_that_is_read_from_a_tensor_may_be_rounded_otherwise():
             compare_with_eager.look([got], [want], ["output 0"], "a graph")
 
 
+def test_float64_of_a_number_of_float32_may_be_rounded_otherwise():
+    third = torch.tensor([1 / 3])
+    got, want = third.double(), torch.nextafter(third, torch.ones(1)).double()
+    compare_with_eager.look([got], [want], ["output 0"], "a graph", lambda: [want])
+    for got, want in ((third.double(), third.double() + 1e-8), (third.double(), torch.tensor([0.34]).double())):
+        with pytest.raises(InternalError, match="output 0 differs"):
+            compare_with_eager.look([got], [want], ["output 0"], "a graph", lambda want=want: [want])
+
+
 def test_wrong_kernel_is_found(monkeypatch):
     right = pipeline.build_kernel
 

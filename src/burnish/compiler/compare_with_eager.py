@@ -317,7 +317,7 @@ def look(
     reference: list[Any] | None = None
     for k, (got, expected) in enumerate(zip(made, want, strict=True)):
         if type(got) is type(expected) is float:
-            got, expected = as_tensors(got, expected)
+            got, expected = torch.tensor([got, expected], dtype=torch.float64)
         why = why_different(got, expected)
         if why is not None and in_float64 is not None:
             reference, in_float64 = in_float64(), None
@@ -332,12 +332,14 @@ def look(
         raise error
 
 
-def as_tensors(*numbers: float) -> list[torch.Tensor]:
-    """Numbers that a graph reads from its tensors, which are rounded as these are. Their dtype is not known; of float64
-    they are if they are not numbers of float32."""
-    kept = torch.tensor(numbers, dtype=torch.float64)
-    is_single = torch.equal(kept.float().double().nan_to_num(), kept.nan_to_num())
-    return list(kept.float() if is_single else kept)
+def as_rounded(got: torch.Tensor, want: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """Tensors of float64 in float32 if they hold numbers of it, as numbers that a graph reads from its tensors do, and
+    scalars of NumPy that become float64 later: these were rounded to float32."""
+    if got.dtype is want.dtype is torch.float64:
+        singles = got.float(), want.float()
+        if all(torch.equal(x.double().nan_to_num(), y.nan_to_num()) for x, y in zip(singles, (got, want), strict=True)):
+            return singles
+    return got, want
 
 
 def why_different(got: Any, want: Any) -> str | None:
@@ -348,6 +350,7 @@ def why_different(got: Any, want: Any) -> str | None:
             return f"has the {name} {getattr(got, name)}, and eager's {getattr(want, name)}"
     if strides_that_count(got) != strides_that_count(want):
         return f"has the strides {got.stride()}, and eager's {want.stride()}"
+    got, want = as_rounded(got, want)
     far, share = distance(got, want)
     if want.dtype.is_floating_point or want.dtype.is_complex:
         return (
@@ -368,6 +371,7 @@ def is_as_near(got: Any, want: Any, exact: Any) -> bool:
         or strides_that_count(got) != strides_that_count(want)
     ):
         return False
+    got, want = as_rounded(got, want)
     if want.dtype.is_floating_point or want.dtype.is_complex:
         return distance(got, exact)[0] <= TIMES_EAGER * distance(want, exact)[0] + allowed(want)
     return distance(got, want)[1] <= FLIPPED or distance(want, exact)[1] > 0
