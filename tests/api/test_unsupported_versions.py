@@ -41,8 +41,10 @@ except burnish.UserError as error:
     print(error)
 """
 TORCHS_OWN_COMPILER = """
+from burnish.integrations.torch_compile import dynamo_backend
+
 with warnings.catch_warnings(record=True):
-    assert torch.equal(torch.compile(fn, backend="burnish")(x), fn(x))
+    assert torch.equal(torch.compile(fn, backend=dynamo_backend)(x), fn(x))
 try:
     burnish.load(tempfile.gettempdir())
 except burnish.UserError as error:

@@ -50,7 +50,6 @@ from __future__ import annotations
 import ctypes
 import gc
 import sys
-import sysconfig
 from collections.abc import Callable, Sequence
 from types import CellType, FunctionType
 from typing import Any
@@ -95,7 +94,7 @@ is_supported = (
     and (3, 11) <= sys.version_info[:2] <= (3, 14)
     and sys.byteorder == "little"
     and ctypes.sizeof(ctypes.c_void_p) == 8
-    and not sysconfig.get_config_var("Py_GIL_DISABLED")
+    and "t" not in getattr(sys, "abiflags", "")
     and not hasattr(sys, "gettotalrefcount")
 )
 """Other Pythons store things elsewhere; a debug build has more words before each object."""
