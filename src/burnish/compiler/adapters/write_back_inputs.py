@@ -55,8 +55,9 @@ def is_floating(x: Any) -> bool:
 
 def written_with_gradients(gm: GraphModule, inputs: Sequence[Node], example_inputs: Sequence[Any]) -> set[Node]:
     """The inputs that have a history, or get one: values that require gradients are written to them."""
-    flows = {x for x, given in zip(inputs, example_inputs, strict=True) if is_floating(given) and given.requires_grad}
-    leaves = {x for x in flows if is_leaf(example_inputs[inputs.index(x)])}
+    given_to = dict(zip(inputs, example_inputs, strict=True))
+    flows = {x for x, given in given_to.items() if is_floating(given) and given.requires_grad}
+    leaves = {x for x in flows if is_leaf(given_to[x])}
     base = {x: x for x in inputs}
     is_on, found, modes = torch.is_grad_enabled(), set[Node](), set[Any]()
     for node in gm.graph.nodes:

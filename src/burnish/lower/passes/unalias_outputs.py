@@ -12,6 +12,7 @@ to. So outputs must share memory with each other, and with inputs, exactly where
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Container
 
 from ...ir.alias_analysis import alias_base, aliased_argument, storage_of
 from ...ir.graph import Alias, Graph, Value, Write, map_values
@@ -74,7 +75,10 @@ class Separator(Rewriter):
         self.new.outputs = list(map(self.without_constant, self.new.outputs))
         self.separate_outputs()
         self.separate_views()
-        self.new.writes = [self.separated(write) for write in self.new.writes if write.input < self.first_constant]
+        written = {self.new.inputs[write.input] for write in self.new.writes}
+        self.new.writes = [
+            self.separated(write, written) for write in self.new.writes if write.input < self.first_constant
+        ]
 
     def without_constant(self, out: object) -> object:
         """Replaces an output that is a view of a constant by a copy of the constant's final value."""
@@ -129,9 +133,8 @@ class Separator(Rewriter):
             again[value] = found
         return again[value]
 
-    def separated(self, write: Write) -> Write:
+    def separated(self, write: Write, written: Container[Value]) -> Write:
         """Inputs are written in order: none may be read after it was written."""
-        written = {self.new.inputs[other.input] for other in self.new.writes}
         if storage_of(write.value) in written and write.value is not self.new.inputs[write.input]:
             return write.of(self.build.copy(write.value))
         return write

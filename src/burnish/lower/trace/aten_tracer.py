@@ -142,7 +142,7 @@ class AtenTracer:
             raise Untraceable(signature.why_not)
         if signature.is_composite:
             return self.again(func.decompose, args, kwargs or {})
-        if self.numbers.any_in((args, kwargs or {})) and torch.Tag.nondeterministic_seeded in func.tags:
+        if torch.Tag.nondeterministic_seeded in func.tags and self.numbers.any_in((args, kwargs or {})):
             raise NumberLost(f"{func} draws with a number that may be another one in the next call")
         if (
             self.region is not None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from typing import Any
 
 import torch
@@ -25,6 +26,8 @@ def run_node(tracer: AtenTracer, node: torch.fx.Node, env: dict[torch.fx.Node, A
     tracer.line = node.meta.get("stack_trace")
     args = torch.fx.node.map_arg(node.args, env.__getitem__)
     kwargs = torch.fx.node.map_arg(node.kwargs, env.__getitem__)
+    if is_item_of_results(node.target, args):
+        return node.target(*args)
     if has_scalar_index(node.target, args):
         found = index_by_scalars(tracer, node.target, args)
         if found is not NotImplemented:
@@ -54,6 +57,11 @@ def run_node(tracer: AtenTracer, node: torch.fx.Node, env: dict[torch.fx.Node, A
         with custom_backwards(tracer):
             return node.target(*args, **kwargs)
     return call_quietly(node.target, args, kwargs)
+
+
+def is_item_of_results(target: Any, args: tuple) -> bool:
+    """An item of a list, such as one of all the gradients. To look for numbers in the list each time takes longer."""
+    return target is operator.getitem and type(args[0]) in (list, tuple) and type(args[1]) is int
 
 
 def index_by_scalars(tracer: AtenTracer, target: Any, args: tuple) -> Any:

@@ -16,7 +16,7 @@ error is raised as it is.
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import Any
 
 import torch
@@ -137,10 +137,10 @@ STATISTICS = {"batch_norm": (1, 2), "instance_norm": (1, 2)}
 """The arguments that a call writes to although its name does not say so."""
 
 
-def written_before_failing(gm: GraphModule, written: Sequence[int]) -> tuple[list[int], bool]:
+def written_before_failing(gm: GraphModule, written: Collection[int]) -> tuple[list[int], bool]:
     """The inputs written before a call that may raise, and whether there is such a call. `written` are those whose
     versions changed in a run. A write missed here is detected after it has happened."""
-    nodes = list(gm.graph.nodes)
+    nodes, written = list(gm.graph.nodes), frozenset(written)
     last = next((k for k in range(len(nodes) - 1, -1, -1) if may_fail(nodes[k])), -1)
     inputs = [node for node in nodes if node.op == "placeholder"]
     base = {node: k for k, node in enumerate(inputs)}
@@ -174,7 +174,8 @@ def restoring(gm: GraphModule, call: Callable[..., Any]) -> Callable[..., Any]:
     if not written and is_counted:
         return call
     early, may_raise = written_before_failing(gm, written)
-    late = [k for k in written if k not in early]
+    known = set(early)
+    late = [k for k in written if k not in known]
 
     if not (early or late):
         return call

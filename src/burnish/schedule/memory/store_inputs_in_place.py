@@ -79,7 +79,10 @@ def with_one_buffer_each(launch: Launch, pairs: list[tuple[Value, Value]]) -> tu
         }
         for loop in launch.kernel.loops
     ]
-    kept = [(input, value) for input, value in pairs if can_share(launch, places, reads, input, value)]
+    shown: dict[Value, list[Value]] = {}
+    for buffer in launch.buffers:
+        shown.setdefault(storage_of(buffer), []).append(buffer)
+    kept = [pair for pair in pairs if can_share(launch, places, reads, shown, *pair)]
     while kept:
         shared = {input: value for input, value in kept if input in places}
         changed = sharing(launch, places, shared) if shared else launch
@@ -90,10 +93,16 @@ def with_one_buffer_each(launch: Launch, pairs: list[tuple[Value, Value]]) -> tu
 
 
 def can_share(
-    launch: Launch, places: Mapping[Value, int], reads: Sequence[Container[int]], input: Value, value: Value
+    launch: Launch,
+    places: Mapping[Value, int],
+    reads: Sequence[Container[int]],
+    shown: Mapping[Value, Sequence[Value]],
+    input: Value,
+    value: Value,
 ) -> bool:
-    """Whether no element of an input is read after its new value has overwritten it."""
-    if any(storage_of(other) is input for other in launch.buffers if other is not input and other is not value):
+    """Whether no element of an input is read after its new value has overwritten it. `shown`: the kernel's buffers by
+    the value that owns their memory."""
+    if any(other is not input and other is not value for other in shown.get(input, ())):
         return False  # the same memory under another name, such as a value saved for backward
     at, out = places.get(input), places[value]
     if at is None:
