@@ -2,18 +2,19 @@
 
 import ctypes
 import mmap
+import platform
 import re
 import sys
 
 import numpy as np
 import pytest
 
-from burnish.codegen.llvm.compile_to_machine_code import natives
+from burnish.codegen.llvm.compile_to_machine_code import assembly, natives
 from burnish.codegen.llvm.print_kernel_module import SYMBOL, print_ir
 from burnish.codegen.llvm.shared_machine_code import MOST_NUMBERS, form_of, shared_module
-from burnish.codegen.llvm.target_cpu import host
-from burnish.ops.scalar_ir import Access, load, walk
-from burnish.schedule.loops.loop_ir import Kernel, Loop, Stage, Store
+from burnish.codegen.llvm.target_cpu import host, preset
+from burnish.ops.scalar_ir import Access, load, reduced, walk
+from burnish.schedule.loops.loop_ir import Kernel, Loop, Reduction, Stage, Store
 
 from . import example_kernels as examples
 from .numpy_reference import evaluate
@@ -75,6 +76,7 @@ def check(kernels):
         [examples.reduction("sum", (channels, 16, 32), 1, (32, channels * 32, 1)) for channels in (4, 12, 72)],
         [doubled((16, width, 64), (width * 640, 64, 1)) for width in (4, 6, 7)],
         [doubled((16, 5, 64), (1000 * k, 128, 1), offset=8 * k) for k in (1, 2, 3)],
+        [examples.column_sum(rows, columns) for rows, columns in ((64, 64), (64, 128), (64, 192))],
     ],
 )
 def test_kernels_of_several_sizes_share_machine_code_and_are_right(kernels):
@@ -89,6 +91,54 @@ def test_sizes_of_nothing_and_one_are_right_beside_others(extents):
 def test_numbers_of_innermost_loops_stay_constants():
     """Strides that each element is read with are no registers, which would take time there."""
     assert not is_shared(check([doubled((4, 64), (64 * stride, stride)) for stride in (2, 3)]))
+
+
+@pytest.mark.skipif(platform.machine() not in ("x86_64", "AMD64"), reason="reads the instructions of x86")
+@pytest.mark.parametrize("cpu", ["x86-64-v3", "x86-64-v4"])
+@pytest.mark.parametrize("example", [examples.column_sum, examples.column_gradient])
+def test_steps_in_registers_take_no_more_instructions(example, cpu):
+    texts = [print_ir(example(64, columns), preset(cpu)) for columns in (64, 128, 192)]
+    shared = shared_module([form_of(text, SYMBOL) for text in texts], SYMBOL)
+    assert shared is not None
+    together, *alone = (innermost_loops(assembly(text, preset(cpu))) for text in (shared, *texts))
+    assert together
+    for found in alone:
+        assert list(map(len, found)) == list(map(len, together))
+        assert list(map(spills, found)) == list(map(spills, together))
+
+
+def spills(instructions):
+    return sum("(%rsp)" in line for line in instructions)
+
+
+def innermost_loops(text):
+    """The instructions of the blocks that end in a jump to themselves."""
+    found, label, lines = [], None, []
+    for line in text.splitlines():
+        if line.startswith("."):
+            label, lines = line.partition(":")[0], []
+        elif re.match(r"\t[a-z]", line):
+            lines.append(line.strip())
+            if re.fullmatch(rf"j\w+\s+{re.escape(label or '.')}", line.strip()):
+                found.append(list(lines))
+    return found
+
+
+def test_kernels_that_differ_in_many_numbers_share_only_with_those_of_equal_steps():
+    """Six numbers may differ. Here seven do, the steps among them."""
+
+    def columns(step, scale):
+        loops = tuple(
+            Loop((8, 4, 64), 2, (Stage((Reduction("sum", load("f32", access)),), (), (store,)),))
+            for k in range(MOST_NUMBERS)
+            for access in [Access(0, 0, (640 * scale * (k + 1), 1, step))]
+            for store in [Store(Access(1, 300 * k, (4, 1, 0)), reduced(0, "f32"))]
+        )
+        return Kernel("columns", ("f32", "f32"), frozenset({1}), loops)
+
+    found = check([columns(64, 10), columns(64, 11), columns(192, 30)])
+    assert is_shared(found[:2])
+    assert not is_shared(found)
 
 
 def test_kernels_that_differ_in_many_numbers_share_nothing():

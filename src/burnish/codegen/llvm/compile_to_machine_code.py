@@ -226,12 +226,23 @@ def _groups(texts: Sequence[str]) -> Iterator[tuple[list[int], str | None]]:
         else:
             same.setdefault(form.shape, []).append((number, form))
     for members in same.values():
-        numbers = [number for number, _ in members]
-        shared = shared_module([form for _, form in members], SYMBOL) if len(members) > 1 else None
-        if shared is None:
-            yield from (([number], None) for number in numbers)
+        yield from _of_one_shape(members)
+
+
+def _of_one_shape(members: list[tuple[int, Form]]) -> Iterator[tuple[list[int], str | None]]:
+    """All together; or those with the same steps, if all differ in too many numbers; or each alone."""
+    shared = shared_module([form for _, form in members], SYMBOL) if len(members) > 1 else None
+    if shared is not None:
+        yield [number for number, _ in members], shared
+        return
+    alike: dict[tuple[int, ...], list[tuple[int, Form]]] = {}
+    for member in members:
+        alike.setdefault(member[1].steps, []).append(member)
+    for some in alike.values():
+        if 1 < len(some) < len(members):
+            yield from _of_one_shape(some)
         else:
-            yield numbers, shared
+            yield from (([number], None) for number, _ in some)
 
 
 def _natives(

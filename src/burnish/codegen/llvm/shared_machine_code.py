@@ -8,18 +8,21 @@ have them.
 A number becomes a register that holds the same number, so each kernel computes what its own text says. Each has an
 entry of its own in the module, which passes the buffers and the kernel's numbers on.
 
-It costs no time in the loops: numbers of innermost loops stay constants, except for bounds, and so do divisors. Kernels
-that differ elsewhere share nothing.
+It costs no time in the loops: numbers of innermost loops stay constants, except for bounds and for the steps between
+the elements of a column, and so do divisors. Kernels that differ elsewhere share nothing.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from dataclasses import dataclass
 
 MOST_NUMBERS = 6
 """So many different numbers at most: each takes a register, or is loaded again where it is used."""
+
+LEAST_STEP = 16
+"""A smaller step of a pointer may be a part of an address, which scales an index."""
 
 ENTRY = "define void @"
 NUMBER = re.compile(
@@ -30,6 +33,8 @@ NUMBER = re.compile(
 
 DIVISOR = re.compile(r"  %\S+ = udiv i64 %\S+, (\d+)")
 BOUND = re.compile(r"  %\S+ = icmp ")
+COUNTER = re.compile(r"  (%\S+) = phi i64 ")
+STEP = re.compile(r"  %\S+ = mul nsw i64 (%\S+), (\d+)")
 BACK = re.compile(r"  br i1 %\S+, label %(\S+), label %\S+")
 
 
@@ -45,6 +50,8 @@ class Form:
     """The other lines with their numbers taken out. Those that have to stay constants are still there."""
     numbers: tuple[tuple[int, int], ...]
     """The number of a line and its value."""
+    steps: tuple[int, ...]
+    """Those of the values that are steps in innermost loops."""
 
 
 def form_of(text: str, symbol: str) -> Form | None:
@@ -58,19 +65,31 @@ def form_of(text: str, symbol: str) -> Form | None:
     entry = tuple(lines[start + 1 : end + 1])
     declared = tuple(line for line in lines if line.startswith("declare "))
     lines = [line for line in lines[:start] + lines[end + 1 :] if not line.startswith("declare ")]
-    shape, numbers = list(lines), []
+    shape, numbers, steps = list(lines), [], []
     innermost, divides, label = _innermost(lines), False, -1
+    counters: set[str] = set()
     for k, line in enumerate(lines):
         if line.startswith("define "):
             divides = line.startswith("define internal void @items(")
             label = k
         elif line.endswith(":"):
-            label = k
+            label, counters = k, set()
+        elif counter := COUNTER.match(line):
+            counters.add(counter[1])
         found = NUMBER.fullmatch(line) or (DIVISOR.fullmatch(line) if divides else None)
-        if found is not None and (label not in innermost or BOUND.match(line)):
+        is_step = label in innermost and _is_step(line, counters)
+        if found is not None and (label not in innermost or BOUND.match(line) or is_step):
             shape[k] = f"{line[: found.start(1)]}#{line[found.end(1) :]}"
             numbers.append((k, int(found[1])))
-    return Form(entry, declared, tuple(lines), tuple(shape), tuple(numbers))
+            steps += [int(found[1])] * is_step
+    return Form(entry, declared, tuple(lines), tuple(shape), tuple(numbers), tuple(steps))
+
+
+def _is_step(line: str, counters: Container[str]) -> bool:
+    """Whether a line multiplies a loop's counter by a number that no addressing mode holds. The code generator turns
+    it into an addition to a pointer, which is the same instruction for a register and for a constant."""
+    found = STEP.fullmatch(line)
+    return found is not None and found[1] in counters and int(found[2]) >= LEAST_STEP
 
 
 def _innermost(lines: Sequence[str]) -> set[int]:
