@@ -184,7 +184,7 @@ def test_every_step_is_compiled_and_to_uncompiled_restores_them():
     for name in ("forward", "training_step", "validation_step", "test_step", "predict_step"):
         step = getattr(model, name)
         assert any(mark.startswith("_torchdynamo") for mark in dir(step)), name
-        assert step.__wrapped__ == getattr(Model, name).__get__(model) and not hasattr(step.__wrapped__, "__wrapped__")
+        assert step.__self__ is model and step.__wrapped__ is getattr(Model, name)
         assert is_overridden(name, model) is is_overridden(name, Model()), name
     assert to_uncompiled(compiled) is model and model._compiler_ctx is None
     assert model.training_step == Model.training_step.__get__(model)
