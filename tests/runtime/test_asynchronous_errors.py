@@ -1,6 +1,7 @@
 """Another thread raises in one that traces, compiles or runs a graph: the caller gets it, the next call compiles."""
 
 import ctypes
+import enum
 import gc
 import sys
 import threading
@@ -23,6 +24,10 @@ X = torch.ones(3)
 
 class LateError(Exception):
     pass
+
+
+class Color(enum.Enum):
+    RED = 1
 
 
 def raise_in(kind, thread):
@@ -76,13 +81,14 @@ def test_error_of_another_thread_is_known(at):
         (next, (iter(()),)),
         (torch.ones(2).view, (3,)),
         ({}.__getitem__, (1,)),
+        (Color, (5,)),
         (lambda: undefined, ()),  # noqa: F821
         (lambda: [bytearray(1 << 62)], ()),
         (torch.ones(2).__getitem__, (torch.tensor([9]),)),
     ],
 )
 def test_error_of_this_thread_is_known(function, args):
-    assert not outside_errors.is_asynchronous(caught(function, *args))
+    assert not outside_errors.came_from_outside(caught(function, *args))
 
 
 def once_before(function, kind):

@@ -81,6 +81,8 @@ def is_asynchronous(error: BaseException | None) -> bool:
 def code_of(handler: Any) -> CodeType | None:
     while isinstance(handler, functools.partial):
         handler = handler.func
+    if not callable(handler):  # signal.SIG_DFL, whose class has the __call__ of its metaclass
+        return None
     if not isinstance(handler, (FunctionType, MethodType)):
         handler = getattr(type(handler), "__call__", None)  # noqa: B004  # the function is wanted
     return getattr(handler, "__code__", None)

@@ -48,7 +48,7 @@ def is_within_instruction(error: BaseException, frame: Frame) -> bool:
     at = _frame_of(error, Tracer.trace)
     if at is None or at.tb_next is None or _frame_of(error, Signals.answer) is not None:
         return False
-    return at.tb_frame.f_locals["frame"] is frame
+    return at.tb_frame.f_locals.get("frame") is frame
 
 
 def _frame_of(error: BaseException, function: Any) -> TracebackType | None:

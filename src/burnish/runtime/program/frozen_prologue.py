@@ -27,7 +27,6 @@ from __future__ import annotations
 
 import ctypes
 import functools
-import weakref
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -81,27 +80,6 @@ def sampled_places(tensor: torch.Tensor) -> list[int]:
     return [tensor.data_ptr() + WORD * ((k * words + (k * 7919) % words) // SAMPLES % words) for k in range(SAMPLES)]
 
 
-class StateMemory:
-    """Keeps the memory of tensors that a caller holds. There is one object for each: its other uses are the caller's.
-
-    A weak reference to a tensor would not do: `torch.utils.swap_tensors` refuses tensors that have one.
-    """
-
-    def __init__(self, storage: torch.UntypedStorage):
-        self.storage = storage
-
-    def is_shared(self) -> bool:
-        return storage_use_count(self.storage._cdata) > 1
-
-
-_memory: weakref.WeakValueDictionary[int, StateMemory] = weakref.WeakValueDictionary()  # by the storage's identity
-
-
-def memory_of(tensor: torch.Tensor) -> StateMemory:
-    storage = tensor.untyped_storage()
-    return _memory.setdefault(storage._cdata, StateMemory(storage))
-
-
 @dataclass(slots=True, eq=False)
 class PrologueResults:
     """The prologue's results and the memory of the state they were made from. It keeps that memory, so that its
@@ -111,7 +89,8 @@ class PrologueResults:
     samples: Samples
     made: tuple | None
     """None where the graph runs eagerly."""
-    state: list[StateMemory]
+    state: list[torch.UntypedStorage]
+    """No weak references to the tensors: `torch.utils.swap_tensors` refuses a tensor that has one."""
     bound: tuple
     """Addresses of the results in `made` that the main program binds; then (`handed`) those that it takes as
     arguments."""
@@ -125,8 +104,8 @@ class PrologueResults:
     """Its native watch, a function of all inputs."""
 
     def is_current(self) -> bool:
-        """Whether the caller still holds its memory."""
-        return all(memory.is_shared() for memory in self.state)
+        """Whether somebody else still holds its memory. Python's object of a storage is one use, whoever holds it."""
+        return all(storage_use_count(memory._cdata) > 1 for memory in self.state)
 
 
 class FrozenProgram:
@@ -237,7 +216,7 @@ class FrozenProgram:
                 stamp,
                 samples,
                 None if any(x is None for x in made) else made,
-                [memory_of(x) for x in owners],
+                [x.untyped_storage() for x in owners],
                 bound,
                 handed,
                 object(),
