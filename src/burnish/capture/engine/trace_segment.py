@@ -352,8 +352,8 @@ def finish_trace(
     if was_raced(tracer, continuation) or is_partial and segment.is_step:  # while it was closed
         return
     continuation.races = 0
-    if continuation is program.entry and signal is not None:
-        from ..segments import begin_whole_call_contest  # in calls that are long enough to be measured
+    if continuation is program.entry:
+        from ..segments import begin_whole_call_contest
 
         begin_whole_call_contest.begin(program, segment)
     continuation.add(segment)
