@@ -410,7 +410,11 @@ class Slow:
         monkeypatch.setattr(Contest, "__init__", init)
         self.decisions = []
         self.stop = events.subscribe(
-            lambda event: self.decisions.append(event.data["kept"]) if event.kind == "runtime.contest" else None
+            lambda event: (
+                self.decisions.append(event.data["kept"])
+                if event.kind == "runtime.contest" and "whole calls" not in event.data["text"]
+                else None
+            )
         )
 
     def kept(self):

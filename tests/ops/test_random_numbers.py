@@ -12,6 +12,7 @@ from burnish.ops.operator_record import NoRule, record
 from burnish.ops.random_numbers import OPERATORS
 from burnish.ops.scalar_ir import Access, load, random_bits, walk
 from burnish.runtime.eager import eager_philox as plain
+from burnish.runtime.eager.drawing_calls import draws_nothing
 from burnish.settings import patch
 from tests.ops.scalar_ir_evaluator import evaluated
 
@@ -240,3 +241,58 @@ def test_no_rule_applies_when_eagers_numbers_are_requested():
 
     with patch(eager_random=True), pytest.raises(NoRule):
         record("aten.rand.default").decompose(Builder(), [3])
+
+
+X, STEPS = torch.ones(4, 6), torch.ones(3, 2, 6)
+F = torch.nn.functional
+
+
+def recurrent(kind, dropout, training, is_packed=False):
+    layer = getattr(torch.nn, kind)(6, 6, 2)
+    state = torch.zeros(2, 2, 6)
+    data = (STEPS.flatten(0, 1), torch.tensor([2, 2, 2])) if is_packed else (STEPS,)
+    states = (state, state) if kind == "LSTM" else state
+    rest = (True, 2, dropout, training, False) + (() if is_packed else (False,))
+    return *data, states, layer._flat_weights, *rest
+
+
+def attention(dropout, **kwargs):
+    layer = torch.nn.MultiheadAttention(6, 2)
+    weights = (layer.in_proj_weight, layer.in_proj_bias, None, None, False, dropout, layer.out_proj.weight, None)
+    return F.multi_head_attention_forward, (STEPS, STEPS, STEPS, 6, 2, *weights), kwargs
+
+
+@pytest.mark.parametrize(
+    "call,draws",
+    [
+        ((torch.dropout, (X, 0.0, True), {}), False),
+        ((torch.dropout, (X, 0.5, False), {}), False),
+        ((torch.dropout, (X, 0.5, True), {}), True),
+        ((F.dropout, (X,), {}), True),
+        ((F.dropout, (X,), {"p": 0.0}), False),
+        ((F.alpha_dropout, (X, 0.5), {"training": True}), True),
+        ((F.feature_alpha_dropout, (X, 0, True), {}), False),
+        ((F.dropout2d, (torch.ones(1, 2, 3, 3), 0.0), {}), False),
+        ((torch.native_dropout, (X, 0.0, True), {}), True),
+        ((torch.lstm, recurrent("LSTM", 0.0, True), {}), False),
+        ((torch.lstm, recurrent("LSTM", 0.5, False), {}), False),
+        ((torch.lstm, recurrent("LSTM", 0.5, True), {}), True),
+        ((torch.lstm, recurrent("LSTM", 0.0, True, is_packed=True), {}), False),
+        ((torch.lstm, recurrent("LSTM", 0.5, True, is_packed=True), {}), True),
+        ((torch.gru, recurrent("GRU", 0.0, True), {}), False),
+        ((torch.gru, recurrent("GRU", 0.5, True, is_packed=True), {}), True),
+        ((torch.rnn_tanh, recurrent("RNN", 0.5, True), {}), True),
+        ((torch.rnn_tanh, recurrent("RNN", 0.5, False, is_packed=True), {}), False),
+        (attention(0.0), False),
+        (attention(0.5, training=False), False),
+        (attention(0.5), True),
+        ((F.normalize, (X,), {}), False),
+    ],
+)
+def test_calls_that_draw_nothing_are_known(call, draws):
+    """They run unchanged where eager stands for compiled code, and so in its contest."""
+    function, args, kwargs = call
+    state = torch.get_rng_state()
+    function(*args, **kwargs)
+    assert torch.equal(torch.get_rng_state(), state) == (not draws)
+    assert draws_nothing(function.__name__, args, kwargs) == (not draws)

@@ -26,9 +26,10 @@ from ..captured_graph.compile_request import INPUT, REQUEST, UNBACKED, CompileRe
 from ..captured_graph.lazy_graph_module import graph_module
 from ..captured_graph.mutable_node_arguments import arguments_of
 from ..concurrency import fork_safe_locks
+from ..runtime.eager.drawing_calls import may_draw
 from ..runtime.eager.tensor_object_state import WATCHING, stands_alone
 from . import CompiledFn
-from .adapters.eager_with_compiled_rng import draws_as_eager, may_draw, run_eagerly_with_compiled_rng, with_compiled_rng
+from .adapters.eager_with_compiled_rng import draws_as_eager, run_eagerly_with_compiled_rng, with_compiled_rng
 from .sink_collective_waits import delay_waits
 
 Compile = Callable[[GraphModule, list[Any]], CompiledFn]

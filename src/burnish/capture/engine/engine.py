@@ -71,6 +71,8 @@ class Program:
         self.changing: dict[tuple, Any] = {}  # by path, numbers that differed between two runs: before, and now
         self.capabilities = TraceCapabilities()
         self.ran_compiled = False  # whether the last call ran a graph
+        self.contests: Any = None  # of whole calls: see ``begin_whole_call_contest``
+        self.rests = 0  # how many calls run as plain Python without a look at the guards
         self.first_call: Arguments | None = None  # one that ran as plain Python, because of a stance
         self.others: dict[Any, Program] = {}  # by backend: see ``with_backend``
         code = decode(function.__code__)
@@ -84,6 +86,7 @@ class Program:
 
     def forget(self) -> None:
         """Drop everything compiled."""
+        self.rests, self.contests = 0, None
         self.continuations, self.sizes, self.specialized_sizes, self.tried_again = {}, {}, {}, 0
         self.entry = Continuation(None, "entry", self.entry.location)
         self.first_call, self.others = None, {}
@@ -115,6 +118,9 @@ class Program:
     # ---- running
 
     def __call__(self, /, *args: Any, **kwargs: Any) -> Any:
+        if self.rests > 0 and self.options.stance() == "default":  # below 0 where threads count at once
+            self.rests -= 1
+            return self.function(*args, **kwargs)
         return self.run(self.bind(self.function, args, kwargs), args, kwargs)
 
     def run(self, slots: list, args: tuple | None = None, kwargs: dict | None = None, takes_part: bool = True) -> Any:
@@ -141,13 +147,7 @@ class Program:
                     if contest is not None and takes_part:
                         found = None
                         self.ran_compiled = True
-                        return (
-                            contest(slots, args, kwargs)
-                            if contest is not EAGER_STAYS
-                            else self.function(*slots)
-                            if args is None
-                            else self.function(*args, **kwargs or {})
-                        )
+                        return (contest if contest is not EAGER_STAYS else self.run_plainly)(slots, args, kwargs)
                     inputs, values = found
                     outputs: Any = ()
                     if segment.call is not None:
@@ -278,6 +278,11 @@ class Program:
                 cause="internal",
             )
         return result
+
+    def run_plainly(self, slots: list, args: tuple | None, kwargs: dict | None) -> Any:
+        """In a contest of whole calls, eager has won."""
+        recompile_decisions.note_plain_call(self)
+        return self.run_eagerly(self.entry, slots, args, kwargs)
 
     def run_eagerly(self, continuation: Continuation, slots: list, args: tuple | None, kwargs: dict | None) -> Any:
         if continuation.layout is None:

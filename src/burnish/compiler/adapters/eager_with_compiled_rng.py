@@ -20,13 +20,14 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
-from torch.fx import GraphModule, Node
+from torch.fx import GraphModule
 
 from ...captured_graph.compile_request import request_of
 from ...concurrency.compute_once import once
+from ...runtime.eager.drawing_calls import draws_nothing, has_name_of_drawing, may_draw
 from ...runtime.eager.eager_philox import FUNCTIONS
 from ...runtime.linking import cuda_module_loader
-from ...runtime.program.restore_inputs_on_error import RULED_PARTS, restoring
+from ...runtime.program.restore_inputs_on_error import restoring
 from ...settings import current, patch
 from ...torch_private import (
     OpOverload,
@@ -68,22 +69,6 @@ def intercepted(function: Callable, args: tuple, kwargs: dict) -> Any:
             pop_torch_dispatch_stack(None)
 
 
-@once
-def has_name_of_drawing(name: str) -> bool:
-    return any(part in name for part in RULED_PARTS)
-
-
-def draws_nothing(name: str, args: tuple, kwargs: dict) -> bool:
-    """Whether a call that is common in models is switched off: then it runs unchanged."""
-    if name == "scaled_dot_product_attention":
-        return not (args[4] if len(args) > 4 else kwargs.get("dropout_p", 0.0))
-    if name == "flex_attention":  # has no dropout; a score function that draws is not captured
-        return True
-    if "dropout" in name:
-        return (args[2] if len(args) > 2 else kwargs.get("training", kwargs.get("train", True))) is False
-    return False
-
-
 def run_eagerly_with_compiled_rng(gm: GraphModule) -> CompiledFn:
     """The graph as it runs eagerly, except for what it draws."""
     if draws_as_eager(gm) or not any(may_draw(node) for node in gm.graph.nodes):
@@ -112,16 +97,6 @@ def draws_as_eager(gm: GraphModule) -> bool:
     if request.draws_as_eager is None:
         request.draws_as_eager = current().eager_random
     return request.draws_as_eager
-
-
-def may_draw(node: Node) -> bool:
-    if node.op == "call_method":
-        name = str(node.target)
-    elif node.op == "call_function":
-        name = getattr(node.target, "__name__", "")
-    else:
-        return False
-    return has_name_of_drawing(name) and not draws_nothing(name, node.args, node.kwargs)
 
 
 @once

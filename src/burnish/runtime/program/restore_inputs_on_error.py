@@ -26,6 +26,7 @@ from ...captured_graph.compile_request import request_of
 from ...concurrency.compute_once import once
 from ...tensors.in_place_names import is_in_place_name
 from ...torch_private import OpOverload, OpOverloadPacket, unsafe_set_version_counter
+from ..eager.drawing_calls import RULED_PARTS
 
 MOST_BYTES = 1 << 20
 """Copying more than this would slow the call noticeably."""
@@ -100,11 +101,6 @@ def is_of_torch(target: Any) -> bool:
     module = getattr(target, "__module__", None) or type(target).__module__ or ""
     return module.partition(".")[0] in OF_TORCH
 
-
-RULED_PARTS = tuple(
-    "rand dropout bernoulli uniform normal attention lstm gru rnn lowrank fractional orthogonal".split()
-)
-"""Every torch function that may come down to an operator with a rule in `ops.random_numbers` has one in its name."""
 
 DRAWING_PARTS = (*RULED_PARTS, *"multinomial poisson exponential geometric cauchy binomial gamma dirichlet".split())
 
