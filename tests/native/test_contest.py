@@ -13,7 +13,7 @@ from burnish import events
 from burnish.concurrency import waits_for_cores
 from burnish.runtime.contest.inference_contest import CLEAR, LARGE_ORDER, ORDER, SLOWER, Contest
 from burnish.runtime.program import arena_memory
-from burnish.runtime.segments import Segment
+from burnish.runtime.segment_records import Segment
 from burnish.settings import patch
 
 from ..recorded_events import recorded

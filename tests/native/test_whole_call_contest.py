@@ -21,7 +21,7 @@ from burnish.runtime.contest.whole_call_contest import (
     tensors_with_gradients,
 )
 from burnish.runtime.program import arena_memory
-from burnish.runtime.segments import CALLS_AT_REST, EAGER_STAYS, USUALLY_PLAIN
+from burnish.runtime.segment_records import CALLS_AT_REST, EAGER_STAYS, USUALLY_PLAIN
 from burnish.settings import patch
 
 from ..runtime.concurrent_threads import at_once

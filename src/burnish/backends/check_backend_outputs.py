@@ -17,7 +17,7 @@ import torch
 from torch.fx import GraphModule
 
 from ..errors import BackendError
-from ..runtime.segments import SegmentsToUpdate
+from ..runtime.segment_records import SegmentsToUpdate
 
 OUTPUTS = (torch.Tensor, int, float, complex, type(None), torch._C._InferenceMode)
 

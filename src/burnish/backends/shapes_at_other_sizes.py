@@ -120,7 +120,7 @@ class Shapes:
 
     def called(self, target: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
         from ..lower.trace.call_rewrites.scalar_tensor_index import at_first_places, has_scalar_index
-        from ..lower.trace.torch_modes import plain_tensors, tracing
+        from ..lower.trace.inference_mode_and_dispatch_keys import plain_tensors, tracing
         from ..lower.trace.traceability import why_not_called
 
         why = None if isinstance(target, str) else why_not_called(target)

@@ -71,7 +71,7 @@ def doctor(options: argparse.Namespace) -> int:
 def breaks(options: argparse.Namespace) -> int:
     """Print the page of each given break, or of all of them."""
     from ..capture.breaks import CATALOG
-    from ..capture.breaks.pages import print_page
+    from ..capture.breaks.print_break_page import print_page
 
     codes = [code.upper() for code in options.code] or sorted(CATALOG)
     for code in codes:

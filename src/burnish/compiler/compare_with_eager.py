@@ -28,7 +28,7 @@ from ..runtime.contest.synchronized_clock import is_recorded
 from ..runtime.gpus_of_inputs import gpus_of
 from ..runtime.program.autograd_function import autograd_is_watched
 from ..runtime.program.restore_inputs_on_error import half_done
-from ..runtime.segments import SegmentsToUpdate
+from ..runtime.segment_records import SegmentsToUpdate
 from ..settings import current
 from ..torch_private import (
     HigherOrderOperator,

@@ -31,7 +31,7 @@ from ..capture.symbolic_sizes.declared_dimensions import LAYOUT_FACTS, DeclaredS
 from ..errors import InternalError, Unsupported, UserError
 from ..frontend.describe_guards import guard_text
 from ..report.text_layout import labelled
-from ..runtime.segments import Continuation
+from ..runtime.segment_records import Continuation
 from ..torch_private import pytree
 from .prove_sizes import term_of
 from .symbolic_sizes import Term

@@ -18,7 +18,7 @@ from ..capture.engine.engine import Program
 from ..capture.engine.program_options import Options
 from ..errors import UserError
 from ..report.explain_report import BreakReason, ExplainOutput
-from ..runtime.segments import Segment
+from ..runtime.segment_records import Segment
 from . import marks
 from .compile_callable import is_asynchronous, original_of, runner, why_not_compile
 from .describe_guards import guard_text

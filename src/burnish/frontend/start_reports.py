@@ -42,7 +42,7 @@ def _bisects(current: settings.Settings) -> bool:
 
 
 def _minimize_differing_graph() -> Callable[[], None]:
-    minimizer = importlib.import_module("burnish.cli.minimize.minimize_differing_graph")
+    minimizer = importlib.import_module("burnish.cli.minimize.minimize_on_first_difference")
     return minimizer.start(lambda: _bisects(settings.current()))
 
 

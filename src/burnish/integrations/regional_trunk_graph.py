@@ -27,7 +27,7 @@ from ..capture.pytorch import writes_of_calls
 from ..capture.pytorch.modules.compiled_block_calls import BlockCall
 from ..frontend import stance
 from ..frontend.compiled_module import CompiledRegion, call_block
-from ..runtime.segments import Continuation, Segment
+from ..runtime.segment_records import Continuation, Segment
 
 WAITS = 16
 """Consecutive calls of one kind before the trunk is captured for it. Capture costs about as much as a hundred calls

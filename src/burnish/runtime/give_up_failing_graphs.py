@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from .segments import Segment
+from .segment_records import Segment
 
 MOST_IN_A_ROW = 3
 

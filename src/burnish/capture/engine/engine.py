@@ -26,7 +26,7 @@ from ...errors import BackendError
 from ...runtime.give_up_failing_graphs import MOST_IN_A_ROW, Failing
 from ...runtime.program.autograd_function import saving_is_watched
 from ...runtime.program.restore_inputs_on_error import is_half_done
-from ...runtime.segments import EAGER_STAYS, Continuation, ResultsChanged, Segment
+from ...runtime.segment_records import EAGER_STAYS, Continuation, ResultsChanged, Segment
 from ...tensors.torch_state import autocast_nesting
 from .. import breaks
 from ..guards.arguments_of_eager_calls import Arguments

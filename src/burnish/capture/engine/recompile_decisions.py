@@ -1,4 +1,4 @@
-"""Decides whether to trace a call that no segment fits, and reports why."""
+"""Recompile or not: decides whether to trace a call that no segment fits, and reports why."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from ...concurrency import own_builtins
 from ...errors import warn
 from ...frontend import torch_config, torch_errors
 from ...frontend.stance import LATER
-from ...runtime.segments import CALLS_AT_REST, USUALLY_PLAIN, Continuation
+from ...runtime.segment_records import CALLS_AT_REST, USUALLY_PLAIN, Continuation
 from ...torch_private import (
     get_function_stack_at,
     get_tracing_state,

@@ -13,7 +13,7 @@ from ...errors import InternalError
 from ...torch_private import check_sparse_tensor_invariants, pop_mode, push_mode, tree_leaves, tree_map
 from ...torch_private import len_torch_function_stack as _count_modes
 from .. import breaks
-from ..guards.debug_check_untraced_calls import UntracedCallDetector
+from ..guards.detect_unseen_user_code import UntracedCallDetector
 from ..guards.tensor_metadata import TENSOR_TYPES, WithoutRules
 from ..interpreter.frames import MISSING, Raised
 from ..interpreter.program_or_tracer_errors import fail, is_ours

@@ -18,7 +18,7 @@ from ...errors import BackendError, BurnishError, InternalError, Unsupported
 from ...frontend import torch_config, torch_errors
 from ...frontend.marks import size_marks
 from ...runtime.contest import compile_activity_counter
-from ...runtime.segments import Continuation
+from ...runtime.segment_records import Continuation
 from ...tensors.torch_state import autocast_nesting
 from ...torch_private import len_torch_dispatch_stack, set_torch_function_state
 from .. import breaks

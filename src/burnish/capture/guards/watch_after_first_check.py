@@ -38,7 +38,7 @@ from ...backends.native_watch_access import is_at_hand, new_watch
 from ...concurrency import fork_safe_locks
 from ...concurrency.outside_errors import reraise_from_outside
 from ...errors import InternalError
-from ...runtime.segments import SegmentsToUpdate
+from ...runtime.segment_records import SegmentsToUpdate
 from ...runtime.state_watch.native_watch import Unwatchable, hits
 from .guards import MISSING_ERRORS, Guard
 from .native_watch_plan import ATOMS, BuiltWatch, Wanted, WatchPlan

@@ -91,7 +91,7 @@ from .polyfills import (
     container_polyfills,
     iterator_polyfills,
     itertools_polyfills,
-    operator_polyfills,
+    operator_protocol_polyfills,
     reduction_polyfills,
     sort_polyfills,
 )
@@ -147,7 +147,7 @@ def _hash(m: Any, args: tuple, kwargs: dict) -> Any:
     is_of_object = lookup(m, type(args[0]), "__hash__")[1] is object
     method = MISSING if is_of_object else special_method(m, args[0], "__hash__")  # which would keep the object alive
     if isinstance(method, types.MethodType):
-        return m.call(operator_polyfills.hash_of, (method,), {})
+        return m.call(operator_protocol_polyfills.hash_of, (method,), {})
     if issubclass(type(args[0]), Live) or _hashes_by_value(m, args[0]):
         guard_before_native_read.check_key(m, args[0])
         return sequence_builtins.native(m, hash, args, kwargs)

@@ -28,7 +28,7 @@ from ..interpreter.frames import MISSING, UNBOUND, Frame
 from ..numbers.live_scalars import Expression
 from .attributes.class_lookup import guard_absent, lookup
 from .operators import guard_before_native_read
-from .polyfills import class_polyfills
+from .polyfills import class_statement_polyfills
 
 NATIVE_METACLASSES = (type, abc.ABCMeta)
 
@@ -57,7 +57,7 @@ def class_statement(m: Any, args: tuple, kwargs: dict) -> Any:
     if why is not None:
         return refuse(m, why)
     further = {key: value for key, value in kwargs.items() if key != "metaclass"}
-    return m.call(class_polyfills.build_class, (body, name, original, bases, kind, has_hook, further), {})
+    return m.call(class_statement_polyfills.build_class, (body, name, original, bases, kind, has_hook, further), {})
 
 
 def refuse(m: Any, why: str) -> Any:
@@ -204,7 +204,7 @@ def make_class(m: Any, new: Any, args: tuple, kwargs: dict) -> Any:
         guard_abstract(m, made)
     if not named and not hooks:
         return made
-    return m.call(class_polyfills.finish_class, (made, named, kwargs if hooks else None), {})
+    return m.call(class_statement_polyfills.finish_class, (made, named, kwargs if hooks else None), {})
 
 
 _one_thread = fork_safe_locks.rlock()
@@ -284,12 +284,12 @@ def check_prepared(m: Any, args: tuple, kwargs: dict) -> Any:
 
 
 def check_cell(m: Any, args: tuple, kwargs: dict) -> Any:
-    return m.plainly(class_polyfills.check_cell, *args)
+    return m.plainly(class_statement_polyfills.check_cell, *args)
 
 
 HANDLERS: dict[Any, Any] = {
-    class_polyfills.run_body: run_body,
-    class_polyfills.check_cell: check_cell,
-    class_polyfills.prepared: check_prepared,
+    class_statement_polyfills.run_body: run_body,
+    class_statement_polyfills.check_cell: check_cell,
+    class_statement_polyfills.prepared: check_prepared,
     abc.ABCMeta.__new__: lambda m, args, kwargs: make_class(m, abc.ABCMeta.__new__, args, kwargs),
 }

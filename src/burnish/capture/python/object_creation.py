@@ -33,7 +33,7 @@ from .attributes.class_lookup import lookup, table_of
 from .attributes.descriptor_binding import special_method
 from .messages import print_and_format
 from .operators import guard_before_native_read, iteration, truth_and_identity, value_kinds
-from .polyfills import container_polyfills, iterator_polyfills, object_polyfills, operator_polyfills
+from .polyfills import container_polyfills, iterator_polyfills, object_polyfills, operator_protocol_polyfills
 
 ITERABLE_MAKERS = {
     list: container_polyfills.to_list,
@@ -277,12 +277,12 @@ def _convert(m: Any, cls: type, args: tuple, kwargs: dict) -> Any:
             if name == "__index__":
                 if cls is not int:
                     m.stop(breaks.OPAQUE_CALL, f"{cls.__name__}() of an object with __index__")
-                return m.call(operator_polyfills.number_of, (method, int, name), {})
+                return m.call(operator_protocol_polyfills.number_of, (method, int, name), {})
             if cls in (bool, bytes):
                 text = f"{name} returned non-{cls.__name__} (type {{}})"
-                return m.call(operator_polyfills.of_kind, (method, cls, text), {})
+                return m.call(operator_protocol_polyfills.of_kind, (method, cls, text), {})
             owner = f"{type(value).__name__}." if cls is float else ""
-            return m.call(operator_polyfills.number_of, (method, cls, owner + name), {})
+            return m.call(operator_protocol_polyfills.number_of, (method, cls, owner + name), {})
     return native(m, cls, args, kwargs)
 
 

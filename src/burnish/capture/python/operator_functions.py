@@ -15,7 +15,7 @@ from typing import Any
 from ..interpreter.frames import MISSING
 from ..numbers.live_scalars import Live
 from .operators import binary_operators, iteration, subscripts, truth_and_identity, value_kinds
-from .polyfills import container_polyfills, operator_polyfills
+from .polyfills import container_polyfills, operator_protocol_polyfills
 
 
 def _operator(operation: Callable, m: Any, args: tuple, kwargs: dict) -> Any:
@@ -31,7 +31,9 @@ def _unary_operator(operation: Callable, m: Any, args: tuple, kwargs: dict) -> A
         return m.unary(operation, *args)
     found = truth_and_identity.truth_method(m, args[0])
     if found is not None:
-        polyfill = found.polyfill if operation is operator.truth else operator_polyfills.UNTRUTH[found.polyfill]
+        polyfill = (
+            found.polyfill if operation is operator.truth else operator_protocol_polyfills.UNTRUTH[found.polyfill]
+        )
         return m.call(polyfill, (found.method,), {})
     answer = m.truth(args[0])
     return answer if operation is operator.truth else not answer

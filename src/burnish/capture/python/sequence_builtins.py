@@ -26,7 +26,7 @@ from .attributes.class_lookup import lookup
 from .attributes.descriptor_binding import special_method
 from .calls import native_call_rules
 from .operators import functions_called_by_guards, iteration, value_kinds
-from .polyfills import iterator_polyfills, operator_polyfills, reduction_polyfills, sort_polyfills
+from .polyfills import iterator_polyfills, operator_protocol_polyfills, reduction_polyfills, sort_polyfills
 
 
 def _len(m: Any, args: tuple, kwargs: dict) -> Any:
@@ -48,7 +48,9 @@ def _len(m: Any, args: tuple, kwargs: dict) -> Any:
     method = special_method(m, value, "__len__")
     if isinstance(method, types.MethodType):
         return (
-            m.call(method, (), {}) if is_trusted_type(type(value)) else m.call(operator_polyfills.length, (method,), {})
+            m.call(method, (), {})
+            if is_trusted_type(type(value))
+            else m.call(operator_protocol_polyfills.length, (method,), {})
         )
     if lookup(m, type(value), "__len__")[0] in (MISSING, None):
         return m.plainly(len, value)

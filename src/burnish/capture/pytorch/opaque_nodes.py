@@ -19,7 +19,7 @@ import torch
 
 from ...errors import InternalError
 from ...runtime.argument_trees import mapped
-from ...runtime.segments import ResultsChanged
+from ...runtime.segment_records import ResultsChanged
 from .. import breaks
 from ..engine.break_signals import BreakAfterOperation
 from ..engine.torch_call_records import NotRecordable

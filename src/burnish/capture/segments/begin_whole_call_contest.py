@@ -15,7 +15,7 @@ from ... import settings
 from ...runtime.contest.inference_contest import CLEAR
 from ...runtime.contest.whole_call_contest import CallContest, OneAtATime
 from ...runtime.eager.drawing_calls import may_draw
-from ...runtime.segments import Segment
+from ...runtime.segment_records import Segment
 
 if TYPE_CHECKING:
     from ..engine.engine import Program

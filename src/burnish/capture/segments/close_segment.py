@@ -12,7 +12,7 @@ from ... import events, settings
 from ...captured_graph.compile_request import REQUEST, CompileRequest
 from ...runtime.eager import setting_change_nodes
 from ...runtime.program.restore_inputs_on_error import draws_and_may_fail, restoring
-from ...runtime.segments import Segment
+from ...runtime.segment_records import Segment
 from ...tensors.torch_state import autocast_nesting
 from ...torch_private import InferenceMode
 from ..breaks import Break

@@ -27,11 +27,11 @@ from ...torch_private import (
     push_on_torch_dispatch_stack,
 )
 from .expand_foreach import rule_for
+from .inference_mode_and_dispatch_keys import inference_mode_of_result
 from .number_inputs import Numbers, tensor_of_number
 from .replace_cudnn_batch_norm import CUDNN
 from .schema_facts import declared, signature_of
 from .storage_offsets import AS_STRIDED, check_offset, result_offsets
-from .torch_modes import inference_mode_of_result
 from .trace_tensor import TraceTensor, gradient_type, lazily
 from .traceability import why_not_input
 from .validate_call_in_eager import confirm

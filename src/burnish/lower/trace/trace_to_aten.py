@@ -31,8 +31,8 @@ from ...torch_private import (
 from .aten_tracer import AtenTracer, Traced
 from .build_joint_graph import add_gradients
 from .call_rewrites.scalar_tensor_index import why_not_copied
+from .inference_mode_and_dispatch_keys import dispatcher_kept, plain_tensors, tracing
 from .run_captured_node import run_node
-from .torch_modes import dispatcher_kept, plain_tensors, tracing
 from .trace_activation_checkpointing import Regions
 
 

@@ -20,7 +20,7 @@ from ..memory_format import CONTIGUOUS, copied, formatted, suggested
 from ..operator_record import NoRule, call_shape, fresh, shape, wrapped_dim
 from ..scalar_ir import Scalar, const, select
 from .concat_lowering import OperandPart, Part, along, bordered, boxed, concat_rule, replaced_in
-from .index_function_record import ElementPosition, index_function
+from .element_from_index_rules import ElementPosition, index_function
 
 # -- writing into a box ------------------------------------------------------------------------------------------------
 

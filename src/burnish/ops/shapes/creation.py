@@ -3,7 +3,7 @@
     zeros([2, 3])                      f32[2, 3]
     empty_like(f32[2, 3]{1, 2})        f32[2, 3]{1, 2}
 
-Elements that depend only on their index have a second rule, for loops (`index_function_record`).
+Elements that depend only on their index have a second rule, for loops (`element_from_index_rules`).
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from ..elementwise.elementwise_record import holds
 from ..memory_format import copied, format_stride
 from ..operator_record import Arguments, NoRule, call_decomposition, call_shape
 from ..scalar_ir import Scalar, const, select
-from .index_function_record import ElementPosition, index_function
+from .element_from_index_rules import ElementPosition, index_function
 
 Number = bool | int | float | complex
 

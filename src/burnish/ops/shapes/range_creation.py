@@ -14,7 +14,7 @@ from ...tensors.type_promotion import number_dtype
 from ..operator_record import Arguments, NoRule, call_shape
 from ..scalar_ir import Scalar, cast
 from .creation import Number, created
-from .index_function_record import ElementPosition, index_function
+from .element_from_index_rules import ElementPosition, index_function
 
 
 @call_shape("aten.arange.default", "aten.arange.start", "aten.arange.start_step")

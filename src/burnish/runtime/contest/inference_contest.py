@@ -27,7 +27,7 @@ from typing import Any
 from ... import events
 from ...concurrency import fork_safe_locks
 from ..program import arena_memory
-from ..segments import SegmentsToUpdate
+from ..segment_records import SegmentsToUpdate
 from . import compile_activity_counter
 from .early_decision import EarlyDecision
 from .synchronized_clock import is_recorded

@@ -18,7 +18,7 @@ import torch
 from ... import events
 from ...concurrency import fork_safe_locks
 from ...torch_private import execution_engine
-from ..segments import SegmentsToUpdate
+from ..segment_records import SegmentsToUpdate
 from . import compile_activity_counter
 from .inference_contest import SLOWER, outcome
 from .synchronized_clock import is_recorded

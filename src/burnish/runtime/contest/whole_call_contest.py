@@ -25,7 +25,7 @@ from typing import Any
 import torch
 
 from ..program import arena_memory
-from ..segments import EAGER_STAYS
+from ..segment_records import EAGER_STAYS
 from . import compile_activity_counter
 from .inference_contest import COMPILED, SLOWER, Contest
 from .synchronized_clock import synchronized_clock

@@ -1,4 +1,5 @@
-"""Disk cache: entries found by kind and cache key, with trimming of the least recently used.
+"""Disk cache of kernels, programs and measurements: entries found by kind and cache key, the least recently used
+trimmed.
 
     cache = DiskCache(folder)
     cache.put("kernel", text, object_code)

@@ -21,7 +21,7 @@ from ...ops.random_numbers import BITS_OF
 from ...ops.scalar_ir import Access, Scalar, const, load, maximum, minimum, random_bits, select, within
 from ...ops.scalar_ir import index as loop_variable
 from ...ops.shapes.concat_lowering import ConcatRule, OperandPart
-from ...ops.shapes.index_function_record import ElementPosition, IndexFunction
+from ...ops.shapes.element_from_index_rules import ElementPosition, IndexFunction
 from ...tensors.dtypes import NAMES
 from ...tensors.tensor_types import NumberType
 from ...tensors.views.affine_indices import Affine, Index, constant

@@ -20,7 +20,7 @@ from ...ir.graph import Graph, Node, Value, values_in
 from ...ops.burnish_primitives import ADD_AT, ASSEMBLED, CONVERT, FETCH, REDUCTION_OF, RUN_ALONG, VIEW
 from ...ops.operator_record import NoRule, Pointwise
 from ...ops.shapes.concat_lowering import ConcatRule, OperandPart, leaves
-from ...ops.shapes.index_function_record import IndexFunction
+from ...ops.shapes.element_from_index_rules import IndexFunction
 from ...settings import current
 from ...tensors.dtypes import NAMES
 from ...tensors.tensor_types import NumberType

@@ -20,7 +20,7 @@ from ...ir.graph import Graph, Node, Value
 from ...ir.verify_and_publish_graph import announce
 from ...ops.burnish_primitives import RUN, VIEW
 from ...ops.operator_record import Pointwise
-from ...ops.shapes.index_function_record import IndexFunction
+from ...ops.shapes.element_from_index_rules import IndexFunction
 from ..library.call_specs import QuantizedSpec
 from ..partition.loop_or_library_call import why_not_loop
 

@@ -29,7 +29,7 @@ from ...ir.rewriter import Rewriter
 from ...ops.burnish_primitives import CHECK, VIEW
 from ...ops.error_conditions import Condition, InRange, NotZero
 from ...ops.operator_record import Pointwise
-from ...ops.shapes.index_function_record import IndexFunction
+from ...ops.shapes.element_from_index_rules import IndexFunction
 from ...tensors.tensor_types import NumberType
 
 FEW = 64

@@ -28,7 +28,7 @@ from ..attributes import class_attributes
 from ..attributes.class_lookup import lookup
 from ..attributes.instance_attributes import PROXIES
 from ..operators import guard_before_native_read, value_kinds
-from ..polyfills import operator_polyfills, text_polyfills
+from ..polyfills import operator_protocol_polyfills, text_polyfills
 from . import logging_calls
 
 
@@ -66,7 +66,9 @@ def _text_of(m: Any, convert: Callable, value: Any) -> Any:
         found, owner = lookup(m, kind, name)
         if isinstance(found, FunctionType):
             method = types.MethodType(found, value)
-            return m.call(operator_polyfills.of_kind, (method, str, name + " returned non-string (type {})"), {})
+            return m.call(
+                operator_protocol_polyfills.of_kind, (method, str, name + " returned non-string (type {})"), {}
+            )
         if found is not MISSING and owner is not object:
             break
     if immutable_builtin_subclasses.base_of_value(kind) not in (None, frozenset):
@@ -214,7 +216,7 @@ def format_value(m: Any, value: Any, convert: Callable | None, spec: str) -> Any
             if name == "__format__":
                 method = types.MethodType(found, value)
                 return m.call(
-                    operator_polyfills.of_kind, (method, str, "__format__ must return a str, not {}", spec), {}
+                    operator_protocol_polyfills.of_kind, (method, str, "__format__ must return a str, not {}", spec), {}
                 )
             if spec:
                 return m.plainly(object.__format__, value, spec)

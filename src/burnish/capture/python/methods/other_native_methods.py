@@ -32,7 +32,7 @@ from ..attributes.class_lookup import lookup
 from ..calls import native_call_rules
 from ..messages import print_and_format
 from ..operators import guard_before_native_read, iteration, truth_and_identity, value_kinds
-from ..polyfills import iterator_polyfills, itertools_polyfills, object_polyfills, operator_polyfills
+from ..polyfills import iterator_polyfills, itertools_polyfills, object_polyfills, operator_protocol_polyfills
 from .container_methods import dict_of_keys
 
 ATOMS = (int, float, complex, bool, str, bytes, type(None))
@@ -280,7 +280,7 @@ def _compare(m: Any, owner: Any, name: str, args: tuple, kwargs: dict, method: C
     if not _is_of_object(owner, name, method):
         return _by_own_method(m, owner, name, args, kwargs, method)
     if name == "__ne__" and value_kinds.python_method(m, owner, "__eq__"):
-        return m.call(operator_polyfills.not_equal, (owner, *args), kwargs)
+        return m.call(operator_protocol_polyfills.not_equal, (owner, *args), kwargs)
     if len(args) != 1 or name == "__ne__" and lookup(m, type(owner), "__eq__")[1] is not object:
         return MISSING
     return name == "__eq__" if truth_and_identity.same(m, owner, args[0]) else NotImplemented

@@ -26,7 +26,7 @@ from ..attributes.class_lookup import lookup
 from ..attributes.descriptor_binding import special_method
 from ..calls import torch_function_of_non_tensors
 from ..messages import print_and_format
-from ..polyfills import container_polyfills, object_polyfills, operator_polyfills
+from ..polyfills import container_polyfills, object_polyfills, operator_protocol_polyfills
 from ..polyfills.torch_function_polyfills import has_rule
 from . import iteration, subscripts
 from .guard_before_native_read import check_key, expose, refuse_unhashed_key, settle_all, settled
@@ -260,10 +260,12 @@ def compare_by_steps(m: Any, operation: Callable, left: Any, right: Any) -> Any:
         return m.perform(operation, left, right)  # their types decide
     method = METHODS[operation][0]
     if kinds == {dict} and method in EQUALITY:
-        polyfill = operator_polyfills.equal_dicts if method == "__eq__" else operator_polyfills.unequal_dicts
+        polyfill = (
+            operator_protocol_polyfills.equal_dicts if method == "__eq__" else operator_protocol_polyfills.unequal_dicts
+        )
         return m.call(polyfill, (left, right), {})
     if kinds == {list} or kinds == {tuple}:
-        return m.call(operator_polyfills.compare_sequences, (left, right, method), {})
+        return m.call(operator_protocol_polyfills.compare_sequences, (left, right, method), {})
     return m.stop(breaks.USER_HASH, "containers compared whose elements define __eq__")
 
 
@@ -299,10 +301,10 @@ def identity_decides(kind: type) -> bool:
 def by_protocol(m: Any, operation: Callable, left: Any, right: Any) -> Any:
     method, reflected, in_place = METHODS[operation]
     if operation in COMPARISONS:
-        return m.call(operator_polyfills.compare, (left, right, method, reflected), {})
+        return m.call(operator_protocol_polyfills.compare, (left, right, method, reflected), {})
     if in_place is not None:
-        return m.call(operator_polyfills.in_place, (left, right, method, reflected, in_place), {})
-    return m.call(operator_polyfills.binary, (left, right, method, reflected), {})
+        return m.call(operator_protocol_polyfills.in_place, (left, right, method, reflected, in_place), {})
+    return m.call(operator_protocol_polyfills.binary, (left, right, method, reflected), {})
 
 
 def unary(m: Any, operation: Callable, value: Any) -> Any:

@@ -29,7 +29,7 @@ from ...numpy_calls import numpy_dispatch
 from .. import template_strings
 from ..attributes.attribute_writes import discard
 from ..attributes.class_lookup import lookup
-from ..polyfills import container_polyfills, iterator_polyfills, operator_polyfills
+from ..polyfills import container_polyfills, iterator_polyfills, operator_protocol_polyfills
 from .guard_before_native_read import expose
 from .value_kinds import BUILTIN_CONTAINERS, SIMPLE, is_known_native, python_method
 
@@ -150,7 +150,9 @@ def iterate(m: Any, value: Any) -> Any:
     if isinstance(found, FunctionType):
         method = types.MethodType(found, value)
         return (
-            m.call(method, (), {}) if is_trusted_type(owner) else m.call(operator_polyfills.iterator_of, (method,), {})
+            m.call(method, (), {})
+            if is_trusted_type(owner)
+            else m.call(operator_protocol_polyfills.iterator_of, (method,), {})
         )
     if found is MISSING or found is None:
         if found is MISSING and python_method(m, value, "__getitem__"):

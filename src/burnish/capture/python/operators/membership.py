@@ -16,7 +16,7 @@ from ...interpreter.frames import MISSING, Generator
 from ...numbers import live_scalars
 from ...numbers.live_scalars import Live
 from ..attributes.class_lookup import lookup
-from ..polyfills import operator_polyfills
+from ..polyfills import operator_protocol_polyfills
 from .guard_before_native_read import check_key, expose, settle_all, settled
 from .guard_identity_comparisons import guard_comparison, guard_elements
 from .value_kinds import BUILTIN_CONTAINERS, SIMPLE, holds_user_equality, is_known_native, python_method
@@ -41,7 +41,11 @@ def contains(m: Any, container: Any, item: Any, invert: bool) -> Any:
             lookup(m, kind, n)[0] is MISSING for n in ("__contains__", "__iter__", "__getitem__")
         ):
             return m.plainly(operator.contains, settled(container), item)  # which refuses
-        return m.call(operator_polyfills.not_contains if invert else operator_polyfills.contains, (container, item), {})
+        return m.call(
+            operator_protocol_polyfills.not_contains if invert else operator_protocol_polyfills.contains,
+            (container, item),
+            {},
+        )
     if (
         issubclass(type(item), Live)
         and kind in KEYED | {list, tuple}
@@ -79,13 +83,15 @@ def contains(m: Any, container: Any, item: Any, invert: bool) -> Any:
                 check_key(m, item, set if issubclass(type(container), (set, frozenset)) else dict)
         elif issubclass(type(container), ItemsView):
             return m.call(
-                operator_polyfills.item_not_contains if invert else operator_polyfills.item_contains,
+                operator_protocol_polyfills.item_not_contains if invert else operator_protocol_polyfills.item_contains,
                 (container, item),
                 {},
             )
         elif holds_user_equality(m, container) or holds_user_equality(m, item):
             return m.call(
-                operator_polyfills.sequence_not_contains if invert else operator_polyfills.sequence_contains,
+                operator_protocol_polyfills.sequence_not_contains
+                if invert
+                else operator_protocol_polyfills.sequence_contains,
                 (container, item),
                 {},
             )

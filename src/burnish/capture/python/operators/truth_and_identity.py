@@ -20,7 +20,7 @@ from ...numbers.live_scalars import Live
 from ...numpy_calls import numpy_dispatch
 from ...pytorch import tensor_assertions
 from ..attributes.class_lookup import lookup
-from ..polyfills import operator_polyfills
+from ..polyfills import operator_protocol_polyfills
 from .guard_before_native_read import settled
 from .value_kinds import BUILTIN_CONTAINERS, NUMPY, SIMPLE, is_known
 
@@ -37,7 +37,9 @@ def truth_method(m: Any, value: Any) -> TruthMethod | None:
     if kind in SIMPLE or kind in BUILTIN_CONTAINERS or issubclass(type(value), (torch.Tensor, Live)):
         return None
     if value is NotImplemented:
-        return TruthMethod(operator_polyfills.truth_of_not_implemented, operator_polyfills.truth_by_bool)
+        return TruthMethod(
+            operator_protocol_polyfills.truth_of_not_implemented, operator_protocol_polyfills.truth_by_bool
+        )
     for name, polyfill in TRUTH_METHODS.items():
         found, _ = lookup(m, kind, name)
         if isinstance(found, FunctionType):
@@ -47,7 +49,10 @@ def truth_method(m: Any, value: Any) -> TruthMethod | None:
     return None
 
 
-TRUTH_METHODS = {"__bool__": operator_polyfills.truth_by_bool, "__len__": operator_polyfills.truth_by_len}
+TRUTH_METHODS = {
+    "__bool__": operator_protocol_polyfills.truth_by_bool,
+    "__len__": operator_protocol_polyfills.truth_by_len,
+}
 
 
 def truth(m: Any, value: Any) -> Any:

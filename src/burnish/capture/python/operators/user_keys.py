@@ -17,7 +17,7 @@ from ...engine.interpreted_or_native import is_trusted_type
 from ...interpreter.frames import RAISES
 from ...numbers.live_scalars import settled
 from ..attributes.class_lookup import lookup
-from ..polyfills import operator_polyfills
+from ..polyfills import operator_protocol_polyfills
 
 
 def hashes_in_python(m: Any, kind: type) -> bool:
@@ -38,8 +38,8 @@ def check(m: Any, key: Any) -> Any:
         return None
     if isinstance(lookup(m, kind, "__eq__")[0], FunctionType):
         for other in others:
-            interpreted(m, kind, operator_polyfills.compare, other, key, "__eq__", "__eq__")
-            interpreted(m, kind, operator_polyfills.compare, key, other, "__eq__", "__eq__")
+            interpreted(m, kind, operator_protocol_polyfills.compare, other, key, "__eq__", "__eq__")
+            interpreted(m, kind, operator_protocol_polyfills.compare, key, other, "__eq__", "__eq__")
     others.append(key)
     method = lookup(m, kind, "__eq__")[0]
     if isinstance(method, FunctionType):

@@ -10,7 +10,7 @@ from types import FunctionType
 
 import torch
 
-from .operator_polyfills import SYMBOLS, has_method
+from .operator_protocol_polyfills import SYMBOLS, has_method
 
 SEQUENCES = (list, tuple)
 

@@ -20,7 +20,7 @@ from typing import Any
 
 import torch
 
-from ....runtime.segments import ResultsChanged
+from ....runtime.segment_records import ResultsChanged
 from ... import breaks
 from ...engine.break_signals import BreakAfterOperation
 from ...engine.torch_call_records import NotRecordable

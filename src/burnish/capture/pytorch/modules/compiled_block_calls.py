@@ -21,7 +21,7 @@ from typing import Any
 import torch
 
 from ....errors import BurnishError
-from ....runtime.segments import Segment
+from ....runtime.segment_records import Segment
 from ...guards.tensor_metadata import TENSOR_TYPES
 from ...python.attributes.attribute_reads import load
 

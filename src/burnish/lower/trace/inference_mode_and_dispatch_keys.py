@@ -1,4 +1,4 @@
-"""Torch's modes around a trace: grad mode, inference mode, autocast, default dtype, dispatch keys."""
+"""Inference mode and dispatch keys around a trace, of which only one runs at a time."""
 
 from __future__ import annotations
 
