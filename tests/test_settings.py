@@ -59,7 +59,6 @@ def test_environment_sets_every_setting(tmp_path):
         "BURNISH_SHAPE_PADDING": "1",
         "BURNISH_CUDA_GRAPHS": "1",
         "BURNISH_MEMORY_BUDGET": "0.5",
-        "BURNISH_RELEASE_WEIGHTS": "1",
         "BURNISH_NULL_DEVICE": "sm_90",
         "BURNISH_COMPILE_WORKERS": "3",
         "BURNISH_CPU": "x86-64-v3",
@@ -85,7 +84,6 @@ def test_environment_sets_every_setting(tmp_path):
         shape_padding=True,
         cuda_graphs=True,
         memory_budget=0.5,
-        release_weights=True,
         null_device="sm_90",
         compile_workers=3,
         cpu="x86-64-v3",
@@ -173,8 +171,8 @@ def test_unknown_setting_is_refused_with_the_near_one_and_all_names():
         patch(onerror="raise")
     names = (
         "segment_limit, on_error, check, fuel, native_guards, never_slower, eager_random, max_autotune, "
-        "shape_padding, cuda_graphs, memory_budget, release_weights, null_device, compile_workers, cpu, cache, "
-        "cache_dir, show, dump"
+        "shape_padding, cuda_graphs, memory_budget, null_device, compile_workers, cpu, cache, cache_dir, show, "
+        "dump"
     )
     assert names in str(caught.value)
 

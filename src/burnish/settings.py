@@ -91,11 +91,6 @@ class Settings:
     0.5 is worth trying where a model does not fit. Below 1.0 compiled code is kept where eager is faster. Read when a
     graph is compiled."""
 
-    release_weights: bool = False
-    """Keep weights that compiled code has packed in another layout, and does not read otherwise, in a file without a
-    name in `cache_dir`, and not in memory: they are read from there when a program asks for them. Memory that anything
-    else refers to stays. Compiled code is kept even where eager is faster. Read when a graph is compiled."""
-
     null_device: str | None = None
     """Make kernels for a GPU that is not there, of this architecture ("sm_90", say), and run graphs eagerly: with
     `show` or `dump`, to look at what would run on one."""
@@ -137,7 +132,7 @@ class Settings:
     @property
     def compares(self) -> bool:
         """Whether compiled graphs have to be as fast as eager."""
-        return self.never_slower and self.memory_budget == 1.0 and self.fuel is None and not self.release_weights
+        return self.never_slower and self.memory_budget == 1.0 and self.fuel is None
 
     def __post_init__(self) -> None:
         for field in fields(self):

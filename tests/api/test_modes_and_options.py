@@ -30,7 +30,6 @@ def test_the_lists_name_the_accepted_modes_and_options():
             "max_autotune": False,
             "memory_budget": 1.0,
             "never_slower": True,
-            "release_weights": False,
             "shape_padding": False,
         }
     assert burnish.list_mode_options().keys() == MODES.keys()

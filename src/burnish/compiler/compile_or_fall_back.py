@@ -62,7 +62,7 @@ def burnish(gm: GraphModule, example_inputs: list[Any]) -> CompiledFn:
     return _compile_for_sizes(gm, example_inputs)
 
 
-ASKED = ("cuda_graphs", "max_autotune", "memory_budget", "never_slower", "release_weights", "shape_padding")
+ASKED = ("cuda_graphs", "max_autotune", "memory_budget", "never_slower", "shape_padding")
 """Settings that a function can be compiled with, through its mode or options."""
 
 

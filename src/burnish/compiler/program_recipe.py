@@ -14,7 +14,6 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import fields, is_dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from ..runtime.disk.disk_cache import default_folder
 from ..runtime.program.autograd_function import (
     AtSymbolicSizes,
     Differentiable,
@@ -29,7 +28,6 @@ from ..runtime.program.native_kernels import NativeFunction, NativeKernel, Nativ
 from ..runtime.program.several_autograd_nodes import DifferentiableInPieces, OutputLayout, PieceLayout
 from ..runtime.program.unbound_driver import UnboundDriver, paired_programs
 from ..runtime.state_watch.native_watch import Watch
-from ..settings import current
 from ..tensors.fit_size_formulas import Formula, Point
 
 if TYPE_CHECKING:
@@ -112,8 +110,7 @@ class Recipe(NamedTuple):
             case Frozen(main, prologue, state):
                 (main_program,) = link(main)
                 once = prologue.program(tools.join)
-                folder = current().cache_dir or default_folder() if current().release_weights else None
-                made = FrozenProgram(main_program, once, state, tools.memory_comparer, instead, tools.new_watch, folder)
+                made = FrozenProgram(main_program, once, state, tools.memory_comparer, instead, tools.new_watch)
             case Halved(forward, backward, layout):
                 made = in_autograd(Differentiable, link(forward, backward), (layout,), eager, sizes)
             case Divided(forward, backwards, pieces, outputs):

@@ -20,15 +20,7 @@ from .. import events, settings
 from ..errors import UserError, did_you_mean, warn
 from . import torch_config
 
-OURS = (
-    "cuda_graphs",
-    "eager_random",
-    "max_autotune",
-    "memory_budget",
-    "never_slower",
-    "release_weights",
-    "shape_padding",
-)
+OURS = ("cuda_graphs", "eager_random", "max_autotune", "memory_budget", "never_slower", "shape_padding")
 """Settings that can be given as options. They are documented at `settings.Settings`."""
 
 MODES: dict[str, dict[str, Any]] = {

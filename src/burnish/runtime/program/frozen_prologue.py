@@ -16,9 +16,6 @@ few times.
 One program may serve many modules, as the repeated blocks of a model. So the prologue's results are kept for each of
 them, as long as its tensors are alive at the same addresses.
 
-With the option `release_weights`, the tensors that only the prologue reads leave memory once it has run
-(`release_weights`).
-
 If the prologue returns None for some result, the chosen kernels are wrong for these numbers, such as an infinite
 weight. The graph then runs eagerly for this state.
 """
@@ -29,7 +26,6 @@ import ctypes
 import functools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -40,7 +36,6 @@ from ..state_watch.native_watch import Watch
 from ..state_watch.tensor_mutation_watch import state_watch
 from .native_kernels import NativeKernel
 from .program import LinkedProgram
-from .release_weights import release
 
 SAMPLES = 16
 """Elements compared in each tensor. They cost about a nanosecond each."""
@@ -121,9 +116,7 @@ class FrozenProgram:
         memory_comparer: NativeKernel,
         eager: Callable[..., Any],
         new_watch: Callable[[], Watch | None] = lambda: None,
-        folder: Path | None = None,
     ):
-        """`folder`: where weights that leave memory are kept; None if they stay."""
         self.main, self.prologue, self.positions, self.memory_comparer, self.eager = (
             main,
             prologue,
@@ -131,8 +124,7 @@ class FrozenProgram:
             memory_comparer,
             eager,
         )
-        self.new_watch, self.folder = new_watch, folder
-        self.former: list[torch.UntypedStorage] = []  # memory of weights that has left them
+        self.new_watch = new_watch
         reads = "".join(f"i[{k}]._version, i[{k}].data_ptr(), " for k in state)
         self.stamp_of: Callable[[tuple], tuple] = eval(f"lambda i: ({reads})")
         self.first = state[0] if state else 0  # with constants only, nothing is watched
@@ -172,7 +164,6 @@ class FrozenProgram:
             return self.refreshed(inputs)
         kept.calls += 1
         if kept.calls >= kept.wait and self.positions:
-            self.former = []  # an operator of another thread that read it has ended
             kept.wait *= WATCHED_AFTER
             self.watch(kept, inputs)
         return kept
@@ -186,11 +177,6 @@ class FrozenProgram:
         if kept.same is not None and self.by_stamp.get(self.stamp_of(inputs)) is kept and not kept.samples.found.value:
             self.watched = {**self.watched, id(owners[0]): kept}
 
-    def released(self, inputs: tuple, folder: Path) -> list[torch.UntypedStorage]:
-        """Releases what only the prologue reads."""
-        read = range(len(inputs)) if self.takes is None else self.takes
-        return release([inputs[k] for k in self.positions if k not in read], folder, sampled_places)
-
     def refreshed(self, inputs: tuple) -> PrologueResults:
         with self.lock:
             owners = [inputs[k] for k in self.positions]
@@ -199,11 +185,6 @@ class FrozenProgram:
             self.kept.pop(stamp[1::2], None)  # so that old and new results are not in memory together
             self.by_stamp = {}
             made = self.prologue(*inputs)
-            if self.folder is not None and all(x is not None for x in made):
-                samples.look()
-                if not samples.found.value and stamp == self.stamp_of(inputs):
-                    self.former += self.released(inputs, self.folder)
-                    samples, stamp = Samples(owners, self.memory_comparer), self.stamp_of(inputs)
             count = len(inputs)
             bound = handed = ()
             if self.takes is not None:
