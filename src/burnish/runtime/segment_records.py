@@ -25,6 +25,10 @@ MOST_IN_ONE_CALL = 8
 some."""
 
 
+EAGER_STAYS = object()
+"""Replaces the contest of a segment's whole calls that eager has won: the function is called as it is."""
+
+
 class ResultsChanged(Exception):
     """Python code called by a graph returned different tensors than when the graph was made, so the rest of the graph
     is invalid. Raised before anything after that code has run."""
