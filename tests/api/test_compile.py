@@ -1,6 +1,7 @@
 """burnish.compile: what can be compiled, what the result looks like, and which errors are raised."""
 
 import asyncio
+import copy
 import functools
 import gc
 import inspect
@@ -346,6 +347,52 @@ def test_a_wrapper_that_copies_the_marks_of_a_compiled_function_is_itself():
     ):
         for _ in range(2):
             assert torch.equal(compiled(x), x * 2 + 1)
+
+
+class Owner:
+    def __init__(self, scale=2.0):
+        self.scale = scale
+
+    def scaled(self, x, power=1):
+        return x * self.scale**power
+
+
+def test_wrapper_of_a_compiled_method_has_its_signature():
+    method = Owner().scaled
+    compiled = burnish.compile(method, backend="eager")
+    wrapper = functools.wraps(compiled)(lambda *args, **kwargs: compiled(*args, **kwargs))
+    assert inspect.signature(wrapper) == inspect.signature(compiled) == inspect.signature(method)
+
+
+def test_copy_of_an_object_with_a_compiled_method_does_not_keep_the_object():
+    owner, x = Owner(), torch.ones(3)
+    owner.scaled = burnish.compile(owner.scaled, backend="eager")
+    owner.scaled(x)
+    copied, alive = copy.deepcopy(owner), weakref.ref(owner)
+    del owner
+    gc.collect()
+    assert alive() is None
+    for copied.scale in (2.0, 3.0, 4.0):
+        assert copied.scaled(x, power=2).tolist() == [copied.scale**2] * 3
+
+
+def test_object_whose_compiled_method_is_wrapped_can_be_copied():
+    owner, x = Owner(), torch.ones(3)
+    compiled = burnish.compile(owner.scaled, backend="eager")
+    owner.scaled = functools.update_wrapper(
+        functools.partial(lambda self, x: compiled(x) * self.scale, owner), compiled
+    )
+    copied = copy.deepcopy(owner)
+    copied.scale = 5.0
+    assert copied.scaled(x).tolist() == [10.0] * 3 and owner.scaled(x).tolist() == [4.0] * 3
+
+
+def test_html_of_a_function_stays_the_users_partial():
+    def function(x):
+        return x
+
+    function._repr_html_ = functools.partial(lambda text: text, "mine")
+    assert burnish.compile(function)._repr_html_() == "mine"
 
 
 def test_a_compiled_method_of_an_object_is_compiled_with_the_object():

@@ -145,6 +145,21 @@ def test_force_backend_compiles_everything_with_that_backend(kind, of_torch):
     assert len(forced.graphs) == graphs, "what was compiled before is used again"
 
 
+@pytest.mark.parametrize("kind", ["function", "method", "module"])
+def test_error_under_a_forced_backend_shows_the_users_lines_alone(kind):
+    class Breaks(torch.nn.Module):
+        def forward(self, x):
+            burnish.graph_break()
+            return x
+
+    module = Breaks()
+    subject = {"function": lambda x: module.forward(x), "method": module.forward, "module": module}[kind]
+    compiled = burnish.compile(subject, fullgraph=True)
+    with burnish.set_stance("default", force_backend="eager"), pytest.raises(burnish.Unsupported) as raised:
+        compiled(X)
+    assert {str(entry.path) for entry in raised.traceback} == {__file__}
+
+
 def test_force_backend_keeps_the_other_arguments_of_compile():
     def breaks(x):
         return x if x.sum() > 0 else -x

@@ -115,3 +115,27 @@ assert not counters["frames"], "Dynamo has traced nothing"
 
 def test_results_of_torch_compile_are_compiled_from_their_original():
     run_program(COMPILED)
+
+
+METHOD = """
+import copy
+import torch, burnish
+
+class Scaled:
+    scale = 3.0
+
+    def run(self, x):
+        return x.sin() * self.scale
+
+first = Scaled()
+first.run = burnish.compile(first.run, backend="eager")
+second = copy.deepcopy(first)
+second.scale = 5.0
+for each in (first, second):
+    outer = torch.compile(lambda x: each.run(x + 1).cos(), backend="eager", fullgraph=True)
+    torch.testing.assert_close(outer(torch.ones(3)), ((torch.ones(3) + 1).sin() * each.scale).cos())
+"""
+
+
+def test_dynamo_follows_compiled_methods_of_an_object_and_of_its_copy():
+    run_program(METHOD)

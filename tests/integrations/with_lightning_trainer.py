@@ -389,6 +389,29 @@ def test_metric_objects_are_logged_as_in_eager(tmp_path):
     assert_close(compiled, eager)
 
 
+@pytest.mark.parametrize("kind", ["metric", "text"])
+def test_log_of_an_object_without_a_trainer_is_eagers_in_one_graph(kind):
+    value = pytest.importorskip("torchmetrics").MeanMetric() if kind == "metric" else "text"
+
+    class Logs(Model):
+        def __init__(self):
+            super().__init__()
+            self.value = value
+
+        def forward(self, x):
+            y = self.net(x)
+            self.log("value", self.value)
+            return y * 2
+
+    model, x = Logs(), torch.ones(2, 8)
+    for run in (model, burnish.compile(model, fullgraph=True)):
+        if kind == "metric":
+            torch.testing.assert_close(run(x), model.net(x) * 2)
+        else:
+            with pytest.raises(ValueError, match="`str` values cannot be logged"):
+                run(x)
+
+
 def test_log_without_a_trainer_warns_as_in_eager():
     model = Model()
     step = burnish.compile(model.training_step)

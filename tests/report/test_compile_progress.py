@@ -1,7 +1,9 @@
 """The line of progress: when it is drawn, what it says, and that it is erased."""
 
 import io
+import sys
 import time
+import types
 
 import pytest
 import torch
@@ -9,6 +11,7 @@ import torch
 import burnish
 from burnish import events
 from burnish.report import compile_progress
+from burnish.report.rich_output import console_on
 
 
 class Terminal(io.StringIO):
@@ -67,6 +70,25 @@ def test_line_says_what_is_compiled_and_how_far_and_is_erased(terminal, monkeypa
     assert any("in fn: fuse and plan memory (0 s)" in line for line in lines)
 
 
+@pytest.mark.parametrize("colors", [True, False])
+def test_line_shows_the_rest_of_the_bar_and_has_no_line_ends(monkeypatch, colors):
+    console = pytest.importorskip("rich.console").Console
+    made = console(file=Terminal(), width=200, color_system="256" if colors else None, no_color=not colors)
+    line = compile_progress.progress_line(made, 0.0, "compiling a\nb\r\x1b[1mc", 60)
+    assert ("━" if colors else "░") * compile_progress.CELLS in line
+    assert "compiling a b  [1mc" in line and "\n" not in line and "\r" not in line
+    assert len(compile_progress.progress_line(made, 1.0, "x" * 300, 40).split("\x1b[0m")[-1]) <= 40
+
+
+@pytest.mark.parametrize("rich", [None, types.ModuleType("rich")], ids=["hidden", "another"])
+def test_no_console_without_a_rich_that_can_be_imported(monkeypatch, rich):
+    for name in [name for name in sys.modules if name.partition(".")[0] == "rich"]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, "rich", rich)
+    monkeypatch.setenv("TERM", "xterm")
+    assert console_on(Terminal()) is None
+
+
 def test_line_in_a_notebook_is_covered_with_blanks(terminal, monkeypatch):
     class OutStream(io.StringIO):
         """What ipykernel puts in the place of stderr."""
@@ -85,9 +107,11 @@ def test_line_in_a_notebook_is_covered_with_blanks(terminal, monkeypatch):
 
 def test_short_compilation_draws_nothing(terminal, monkeypatch):
     monkeypatch.setattr(compile_progress, "PATIENCE", 60.0)
+    made = []
+    monkeypatch.setattr(compile_progress, "console_on", lambda *args: made.append(args))
     compile_progress.start(lambda: True, terminal)
     compile_slowly(monkeypatch)
-    assert terminal.getvalue() == ""
+    assert terminal.getvalue() == "" and not made  # a console imports rich
 
 
 def test_nothing_is_drawn_if_unwanted_or_without_a_terminal(terminal, monkeypatch):

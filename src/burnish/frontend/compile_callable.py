@@ -15,6 +15,7 @@ from collections.abc import Callable
 from typing import Any, cast
 
 import torch
+from torch.compiler import is_dynamo_compiling
 
 from ..capture.engine.engine import Program
 from ..capture.engine.program_options import Options
@@ -123,10 +124,10 @@ def compiled_function(original: Any, options: Options, kwargs: dict[str, Any]) -
     program, run_program = runner(original, options)
 
     def run(*args: Any, **kw: Any) -> Any:
-        if stance.forces_eager():
-            entry = None if program.function is original else [original, args, kw]
-            return stance.run_plainly(program, original, args, kw, entry)
         try:
+            if stance.forces_eager():
+                entry = None if program.function is original else [original, args, kw]
+                return stance.run_plainly(program, original, args, kw, entry)
             return run_program(*args, **kw)
         except Unsupported as error:
             hide_own_frames(error)
@@ -137,19 +138,25 @@ def compiled_function(original: Any, options: Options, kwargs: dict[str, Any]) -
 
 def compiled_method(original: types.MethodType, options: Options, kwargs: dict[str, Any]) -> types.MethodType:
     """A method of the same object. As in Python, that of a deep copy of the object is bound to the copy."""
-    program, owner, function = runner(original, options)[0], original.__self__, original.__func__
+    owner, function = original.__self__, original.__func__
+    # Nothing here keeps the object alive: a deep copy, whose method runs the same program, may outlive it.
+    shown = original if function.__name__ == "_call_impl" else types.MethodType(function, type(owner))
+    program = runner(shown, options)[0]
 
     def run(self: Any, /, *args: Any, **kw: Any) -> Any:
-        entry = [original if self is owner else types.MethodType(function, self), args, kw]
-        if stance.forces_eager():
-            return stance.run_plainly(program, entry[0], args, kw, entry)
         try:
-            return program.run(entry)
+            if stance.forces_eager():
+                entry = None if is_dynamo_compiling() else [types.MethodType(function, self), args, kw]
+                return stance.run_plainly(program, function, (self, *args), kw, entry)
+            return program.run([types.MethodType(function, self), args, kw])
         except Unsupported as error:
             hide_own_frames(error)
             raise
 
-    return types.MethodType(marked(run, function, program, kwargs), owner)
+    marked(run, function, program, kwargs)
+    if "__signature__" not in vars(function):  # `functools.wraps` of the method would copy it, with `self`
+        del vars(run)["__signature__"]
+    return types.MethodType(run, owner)
 
 
 def marked(run: Any, original: Any, program: Program, kwargs: dict[str, Any]) -> Any:
@@ -170,7 +177,7 @@ def marked(run: Any, original: Any, program: Program, kwargs: dict[str, Any]) ->
         _torchdynamo_wrapper_id=id(run),
     )
     shown = vars(run).get("_repr_html_")
-    if shown is None or isinstance(shown, functools.partial):  # the user's own, or copied from a compiled function
+    if shown is None or getattr(shown, "func", None) is function_as_html:  # copied from a compiled function
         vars(run)["_repr_html_"] = functools.partial(function_as_html, program, run.__qualname__)
     keep_track(program)
     return run

@@ -79,12 +79,12 @@ class CompiledModule(torch.nn.Module):
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         own = self.__dict__
         original = own["_modules"]["_orig_mod"]
-        if stance.forces_eager() and (own["_inside"] is None or stance.in_force().backend is None):
-            entry = [original, args, kwargs]
-            return stance.run_plainly(own["__burnish_program__"], original, args, kwargs, entry)
-        if own["_inside"] is not None:
-            return own["_inside"](original, args, kwargs)
         try:
+            if stance.forces_eager() and (own["_inside"] is None or stance.in_force().backend is None):
+                entry = [original, args, kwargs]
+                return stance.run_plainly(own["__burnish_program__"], original, args, kwargs, entry)
+            if own["_inside"] is not None:
+                return own["_inside"](original, args, kwargs)
             return own["__burnish_program__"].run([original, args, kwargs])
         except Unsupported as error:
             hide_own_frames(error)

@@ -113,19 +113,20 @@ class Progress:
 
     def draw(self, ended: threading.Event) -> None:
         """Runs in a thread of its own, because the thread that compiles is busy."""
-        wait, has_drawn = PATIENCE, False
+        wait, has_drawn, console = PATIENCE, False, None
         stream = sys.stderr if self.to is None else self.to
         if not redraws_lines(stream):
             return
         write = write_on_terminal if is_terminal(stream) else write_in_notebook
         try:
-            console = console_on(stream, width(stream))
             while not ended.wait(wait) and (self.to is not None or sys.stderr is stream):
                 wait = INTERVAL
                 oldest = next(iter(list(self.running.values())), None)
                 if oldest is not None and time.monotonic() - oldest.started >= PATIENCE:
-                    has_drawn = True
-                    write(stream, progress_line(console, oldest.done(), oldest.text(), width(stream)))
+                    columns = width(stream)
+                    if not has_drawn:  # only now, as it imports rich
+                        has_drawn, console = True, console_on(stream, columns)
+                    write(stream, progress_line(console, oldest.done(), oldest.text(), columns))
             if has_drawn:
                 write(stream, "")
         except Exception:  # the terminal is gone, or the program has replaced it
@@ -133,8 +134,11 @@ class Progress:
 
 
 def progress_line(console: Any, done: float, text: str, columns: int) -> str:
-    """A bar and a text, by a console of rich if there is one."""
-    return f"{bar(done)}  {text}"[:columns] if console is None else bar_line(console, done, text, CELLS)
+    """A bar and a text, by a console of rich if there is one. Without colors, the rest of rich's bar cannot be seen."""
+    text = "".join(letter if letter.isprintable() else " " for letter in text)
+    if console is None or console.no_color or console.color_system is None:
+        return f"{bar(done)}  {text}"[:columns]
+    return bar_line(console, done, text, CELLS, columns)
 
 
 def write_on_terminal(stream: TextIO, line: str) -> None:

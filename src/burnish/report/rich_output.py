@@ -8,7 +8,6 @@ Texts are shown as they are: brackets in them are not taken for markup.
 
 from __future__ import annotations
 
-import importlib.util
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -21,9 +20,12 @@ if TYPE_CHECKING:
 
 def console_on(stream: Any, width: int | None = None) -> Console | None:
     """None where plain text is to be written."""
-    if not is_terminal(stream) or importlib.util.find_spec("rich") is None:
+    if not is_terminal(stream):
         return None
-    from rich.console import Console
+    try:
+        from rich.console import Console
+    except ImportError:
+        return None
 
     console = Console(file=stream, width=width, highlight=False, markup=False, emoji=False)
     return None if console.is_dumb_terminal else console
@@ -63,7 +65,7 @@ def grid_of(cells: Sequence[tuple[str, int | None, str]]) -> Table:
     return line
 
 
-def bar_line(console: Console, part: float, text: str, cells: int) -> str:
+def bar_line(console: Console, part: float, text: str, cells: int, columns: int) -> str:
     """A fraction of 1 as a bar, and a text beside it, with the codes of this terminal."""
     from rich.progress_bar import ProgressBar
     from rich.table import Table
@@ -71,6 +73,7 @@ def bar_line(console: Console, part: float, text: str, cells: int) -> str:
 
     line = Table.grid(padding=(0, 2))
     line.add_row(ProgressBar(total=1.0, completed=part, width=cells), Text(text, no_wrap=True, overflow="ellipsis"))
+    console.width = columns
     with console.capture() as captured:
         console.print(line)
     return captured.get().rstrip("\n")

@@ -112,6 +112,9 @@ class Program:
             found = self.others[chosen.name, chosen.fn] = Program(self.function, options, self.subject)
         return found
 
+    def __deepcopy__(self, memo: dict[int, Any]) -> Program:
+        return self  # as functions do: a wrapper's attributes may hold a program
+
     # ---- running
 
     def __call__(self, /, *args: Any, **kwargs: Any) -> Any:

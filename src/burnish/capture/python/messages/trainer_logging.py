@@ -7,8 +7,8 @@
 
 `LightningModule.log` takes a value and returns nothing. Its processing (averages, the progress bar, loggers) belongs to
 the Trainer, and nothing in the step depends on it. So it is not interpreted: the call is recorded with its arguments as
-they were at that moment. It becomes a plain call in three cases: a value with state of its own (a metric object), an
-error (which belongs at its place), and a step that reads logged values back.
+they were at that moment. It becomes a plain call in three cases: a value with state of its own (a metric object, under
+a Trainer), an error (which belongs at its place), and a step that reads logged values back.
 
 Which functions these are is the knowledge of ``integrations``: see ``lightning_logging``.
 """
@@ -16,6 +16,7 @@ Which functions these are is the knowledge of ``integrations``: see ``lightning_
 from __future__ import annotations
 
 import numbers
+import sys
 from collections.abc import Callable, Iterable
 from typing import Any
 
@@ -48,6 +49,8 @@ def register(log: Any, readers: Iterable[Any]) -> None:
 def _log(m: Any, log: Any, args: tuple, kwargs: dict) -> Any:
     value = args[2] if len(args) > 2 else kwargs.get("value")
     if not issubclass(type(value), (torch.Tensor, numbers.Number)):
+        if not _is_metric(value) or not _has_trainer(*args):
+            return MISSING
         # Interpreted, it would break at a line of Lightning's, for a reason that says nothing about the program.
         m.stop(breaks.OPAQUE_FUNCTION, f"{log.__qualname__} of an object: {type(value).__name__}")
     if HAVE_BEEN_READ in m.lookups:
@@ -60,6 +63,14 @@ def _log(m: Any, log: Any, args: tuple, kwargs: dict) -> Any:
         m.effects.append(Effect.of(m, log_value, (log, *args), kwargs))
         return None
     return m.stop(breaks.OPAQUE_FUNCTION, what)
+
+
+def _is_metric(value: Any) -> bool:
+    return getattr(sys.modules.get("torchmetrics"), "Metric", None) in type(value).__mro__
+
+
+def _has_trainer(module: Any = None, *_: Any) -> bool:
+    return issubclass(type(module), torch.nn.Module) and module.__dict__.get("_trainer") is not None
 
 
 def _read(m: Any, args: tuple, kwargs: dict) -> Any:
