@@ -134,13 +134,12 @@ def settle(side: Side) -> dict[str, Any]:
     if side.contestant.kind != BURNISH:
         return {"warm_calls": warm_up(side.call_and_wait)}
     from burnish import events
-    from burnish.runtime.contest import inference_contest, whole_call_contest
+    from burnish.runtime.contest.inference_contest import LARGE_ORDER
 
     texts: list[str] = []
     stop = events.subscribe(lambda event: texts.append(f"{event.kind}: {event.data.get('text', '')}"[:300]))
     try:
-        contests = len(inference_contest.LARGE_ORDER) + len(whole_call_contest.LARGE_ORDER)
-        calls = warm_up(side.call_and_wait, least=contests + 2)  # some of them are eager's
+        calls = warm_up(side.call_and_wait, least=len(LARGE_ORDER) + 1)  # some of them are eager's
     finally:
         stop()
     return {"warm_calls": calls, "events": list(dict.fromkeys(texts))[:EVENTS_KEPT]}

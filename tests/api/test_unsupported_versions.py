@@ -184,12 +184,6 @@ def fn(x):
     scaler.update()
     return x * 2 + weight.detach()
 """
-WITHOUT_WEIGHTS = """
-model = torch.nn.Sequential(torch.nn.Conv2d(3, 8, 3, padding=1), torch.nn.BatchNorm2d(8)).eval().requires_grad_(False)
-
-def fn(x):
-    return model(x.expand(2, 3, 8, 3).transpose(1, 3).contiguous().transpose(1, 3)).relu()
-"""
 WITHOUT_OPERATORS = """
 @torch.library.custom_op("burnish_without::some", mutates_args=())
 def some(x: torch.Tensor) -> torch.Tensor:
@@ -214,7 +208,6 @@ def fn(x):
         ("_C._jit_pass_constant_propagation", WITHOUT_SCRIPTS),
         ("_C._create_function_from_graph", WITHOUT_SCRIPTS),
         ("_debug_has_internal_overlap", WITHOUT_STEPS),
-        ("_C._storage_Use_Count", WITHOUT_WEIGHTS),
         ("_library.fake_impl.set_ctx_getter", WITHOUT_OPERATORS),
         ("_library.triton.triton_ops_to_kernels", WITHOUT_OPERATORS),
     ],
@@ -226,11 +219,9 @@ import burnish
 from burnish import torch_private
 x = torch.tensor([1.0, -2.0, 3.0])
 compiled = burnish.compile(fn, options={"never_slower": False})
-for k in range(6):
+for _ in range(4):
     assert torch.allclose(compiled(x), fn(x), atol=1e-5)
     x = -x
-    if "model" in globals() and k > 2:
-        model[0].weight.data = model[0].weight.data * 2
 try:
     burnish.compile(fn, fullgraph=True)(x)
 except burnish.Unsupported:

@@ -20,7 +20,9 @@ def run(tmp_path, *more):
 def asked(monkeypatch):
     """The question for its versions, in a process that has imported torch."""
     run = subprocess.run
-    fork = lambda command, **options: (run_command if "-c" in command else run)(command, **options)  # noqa: E731
+    fork = lambda command, **options: (  # noqa: E731
+        run_command if "-c" in command and command[0] == sys.executable else run
+    )(command, **options)
     monkeypatch.setattr(platforms.subprocess, "run", fork)
 
 

@@ -611,3 +611,18 @@ def test_gradients_are_no_views_of_what_autograd_computed(backend):
         views += [p.grad._is_view() for p in model.parameters()]
     assert not any(views)
     assert len(compiled.__burnish_program__.entry.segments) == 2, "without gradients before, and with"
+
+
+def test_parameters_frozen_between_forward_and_backward_get_no_gradient():
+    """As Lightning's `toggle_optimizer` does."""
+
+    def step(model, optimizer, x):
+        optimizer.zero_grad()
+        loss = loss_of(model, x)
+        model[-1].requires_grad_(False)
+        loss.backward()
+        model[-1].requires_grad_(True)
+        optimizer.step()
+
+    seen = trained_alike(world(step), rows)
+    assert seen.breaks == []

@@ -54,8 +54,8 @@ def taken_back(monkeypatch):
         table.update(known)
 
 
-def test_there_are_seven_recipes():
-    assert len(RECIPES) == 7
+def test_there_are_eight_recipes():
+    assert len(RECIPES) == 8
 
 
 @pytest.mark.parametrize("recipe", RECIPES)

@@ -410,11 +410,7 @@ class Slow:
         monkeypatch.setattr(Contest, "__init__", init)
         self.decisions = []
         self.stop = events.subscribe(
-            lambda event: (
-                self.decisions.append(event.data["kept"])
-                if event.kind == "runtime.contest" and "whole calls" not in event.data["text"]
-                else None
-            )
+            lambda event: self.decisions.append(event.data["kept"]) if event.kind == "runtime.contest" else None
         )
 
     def kept(self):

@@ -172,53 +172,6 @@ def test_a_changed_weight_is_seen_by_the_next_call(change):
     assert not torch.equal(before, after)
 
 
-def swapped(model):
-    torch.utils.swap_tensors(model[4].weight, torch.nn.Parameter(torch.randn(32, 512)))
-
-
-def converted(model):
-    torch.__future__.set_swap_module_params_on_conversion(True)
-    try:
-        model.to(torch.float64).to(torch.float32)
-    finally:
-        torch.__future__.set_swap_module_params_on_conversion(False)
-    in_place(model)
-
-
-@pytest.mark.parametrize("change", [swapped, converted], ids=lambda change: change.__name__)
-@pytest.mark.parametrize("calls", [1, 12])
-def test_parameters_may_be_swapped_between_calls(change, calls):
-    model, x = network(), torch.randn(2, 3, 8, 8)
-    compiled = burnish.compile(model)
-    with torch.no_grad(), patch(never_slower=False):
-        for _ in range(3):
-            for _ in range(calls):
-                before = compiled(x)
-            change(model)
-            after = compiled(x)
-            torch.testing.assert_close(after, model(x))
-            assert not torch.equal(before, after)
-    assert burnish.was_compiled(compiled)
-
-
-def test_packed_weights_live_as_long_as_the_memory_of_the_weights(monkeypatch):
-    made = []
-    refreshed = frozen_prologue.FrozenProgram.refreshed
-    monkeypatch.setattr(
-        frozen_prologue.FrozenProgram, "refreshed", lambda self, inputs: made.append(self) or refreshed(self, inputs)
-    )
-    model, x = network(), torch.randn(2, 3, 8, 8)
-    compiled = burnish.compile(model)
-    with torch.no_grad(), patch(never_slower=False):
-        for _ in range(5):
-            for change in (other_data, swapped, other_parameter):
-                compiled(x)
-                change(model)
-                torch.testing.assert_close(compiled(x), model(x), rtol=1e-4, atol=1e-4)
-    assert len(made) > 10
-    assert {len(program.kept) for program in made} == {1}
-
-
 def test_two_models_of_one_class_keep_their_own_weights():
     first, x = network(), torch.randn(2, 3, 8, 8)
     second = copy.deepcopy(first)

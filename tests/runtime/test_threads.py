@@ -257,7 +257,7 @@ def test_the_contest_with_eager_is_decided_by_many_threads(hasty):
             agree(chain, compiled, [(torch.randn(4, 8), torch.randn(4, 8)) for _ in range(THREADS)], 40)
     finally:
         settings.configure(never_slower=before)
-    assert ["whole calls" in event.data["text"] for event in decided][:1] == [False] and len(decided) <= 2
+    assert len(decided) == 1
 
 
 def test_a_user_function_that_waits_for_the_other_threads(hasty):

@@ -26,8 +26,10 @@ NAMES = ("SIGINT", "SIGTERM", "SIGALRM", "SIGHUP", "SIGUSR1", "SIGUSR2", "SIGVTA
 NUMBERS = tuple(getattr(signal, name) for name in NAMES if hasattr(signal, name))
 CALLERS: list[CodeType] = []
 """Functions of ours that call the program's handlers."""
-BARE_ERRORS = (MemoryError, StopIteration, StopAsyncIteration, GeneratorExit, Empty)
-"""C code raises these without arguments."""
+BARE_ERRORS = (MemoryError, StopIteration, StopAsyncIteration, GeneratorExit, KeyError, Empty)
+"""C code raises these without arguments; a KeyError if the key is the empty tuple."""
+
+ARGS, CAUSE, TRACEBACK = (vars(BaseException)[name].__get__ for name in ("args", "__cause__", "__traceback__"))
 
 
 def reraise_from_outside(error: BaseException) -> None:
@@ -53,7 +55,7 @@ def came_from_outside(error: BaseException | None) -> bool:
     """Whether ``error`` was raised to stop the program from outside, not by something the program did."""
     if isinstance(error, (KeyboardInterrupt, SystemExit)) or is_asynchronous(error):
         return True
-    at = None if error is None else error.__traceback__
+    at = None if error is None else TRACEBACK(error)
     if at is None:
         return False
     handlers = [*CALLERS, *(code_of(signal.getsignal(number)) for number in NUMBERS)]
@@ -66,8 +68,9 @@ def is_asynchronous(error: BaseException | None) -> bool:
     """Whether another thread raised ``error`` in this one. Python instantiates its class without arguments, at the
     start of a function, at a backward jump or where a call returns. An error of C code has arguments, with a few
     exceptions; an error of Python code has its ``raise``."""
-    at = None if error is None else error.__traceback__
-    if at is None or error is None or error.args or error.__cause__ is not None:
+    # Read past what the class of the error defines under these names.
+    at = None if error is None else TRACEBACK(error)
+    if at is None or error is None or ARGS(error) or CAUSE(error) is not None:
         return False
     while at.tb_next is not None:
         at = at.tb_next

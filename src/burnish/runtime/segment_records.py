@@ -26,13 +26,7 @@ some."""
 
 
 EAGER_STAYS = object()
-"""In place of the contest of whole calls that eager has won: the function is called as it is."""
-
-USUALLY_PLAIN = 32
-"""After this many calls in a row that ran as plain Python, guards are not checked in each call any more."""
-
-CALLS_AT_REST = 31
-"""The calls for which they are not checked then."""
+"""Replaces the contest of a segment's whole calls that eager has won: the function is called as it is."""
 
 
 class ResultsChanged(Exception):
@@ -152,7 +146,6 @@ class Continuation:
         "layout",
         "location",
         "made_in",
-        "plain_calls",
         "races",
         "segments",
         "waits",
@@ -163,7 +156,6 @@ class Continuation:
         self.layout, self.label, self.location = layout, label, location
         self.segments: list[Segment] = []
         self.made_in = 0  # how many calls added segments: a loop may add many in one call and reuse them in the next
-        self.plain_calls = 0  # how many in a row no graph has run in, where calls begin here
         self.races = 0  # how many traces in a row were discarded because another thread changed what they read
         self.waits = 0  # how many calls to skip before tracing again after that
         self.last: weakref.ref[Segment] | None = None  # the segment whose guards held last, where there are several
@@ -187,7 +179,6 @@ class Continuation:
 
     def add(self, segment: Segment) -> None:
         """Called by the thread that has claimed this continuation."""
-        self.plain_calls = 0
         self.segments = [segment, *self.segments]
 
     def drop(self, segment: Segment) -> None:
@@ -203,8 +194,6 @@ class Continuation:
 
     def note(self, segment: Segment) -> None:
         """Record that this segment's guards held. Called only where there are several segments."""
-        if segment.contest is not EAGER_STAYS:
-            self.plain_calls = 0
         held = weakref.ref(segment)
         last = None if self.last is None else self.last()
         if last is not None:

@@ -50,7 +50,9 @@ class TensorType:
 
     @property
     def bytes(self) -> int:
-        return self.numel * self.dtype.itemsize
+        """Of memory, with the gaps between elements."""
+        count = self.numel
+        return max(count, span(self.shape, self.stride)) * self.dtype.itemsize if count else 0
 
     @property
     def is_contiguous(self) -> bool:

@@ -71,8 +71,6 @@ class Program:
         self.changing: dict[tuple, Any] = {}  # by path, numbers that differed between two runs: before, and now
         self.capabilities = TraceCapabilities()
         self.ran_compiled = False  # whether the last call ran a graph
-        self.contests: Any = None  # of whole calls: see ``begin_whole_call_contest``
-        self.rests = 0  # how many calls run as plain Python without a look at the guards
         self.first_call: Arguments | None = None  # one that ran as plain Python, because of a stance
         self.others: dict[Any, Program] = {}  # by backend: see ``with_backend``
         code = decode(function.__code__)
@@ -86,7 +84,6 @@ class Program:
 
     def forget(self) -> None:
         """Drop everything compiled."""
-        self.rests, self.contests = 0, None
         self.continuations, self.sizes, self.specialized_sizes, self.tried_again = {}, {}, {}, 0
         self.entry = Continuation(None, "entry", self.entry.location)
         self.first_call, self.others = None, {}
@@ -118,9 +115,6 @@ class Program:
     # ---- running
 
     def __call__(self, /, *args: Any, **kwargs: Any) -> Any:
-        if self.rests > 0 and self.options.stance() == "default":  # below 0 where threads count at once
-            self.rests -= 1
-            return self.function(*args, **kwargs)
         return self.run(self.bind(self.function, args, kwargs), args, kwargs)
 
     def run(self, slots: list, args: tuple | None = None, kwargs: dict | None = None, takes_part: bool = True) -> Any:
@@ -147,7 +141,13 @@ class Program:
                     if contest is not None and takes_part:
                         found = None
                         self.ran_compiled = True
-                        return (contest if contest is not EAGER_STAYS else self.run_plainly)(slots, args, kwargs)
+                        return (
+                            contest(slots, args, kwargs)
+                            if contest is not EAGER_STAYS
+                            else self.function(*slots)
+                            if args is None
+                            else self.function(*args, **kwargs or {})
+                        )
                     inputs, values = found
                     outputs: Any = ()
                     if segment.call is not None:
@@ -278,11 +278,6 @@ class Program:
                 cause="internal",
             )
         return result
-
-    def run_plainly(self, slots: list, args: tuple | None, kwargs: dict | None) -> Any:
-        """In a contest of whole calls, eager has won."""
-        recompile_decisions.note_plain_call(self)
-        return self.run_eagerly(self.entry, slots, args, kwargs)
 
     def run_eagerly(self, continuation: Continuation, slots: list, args: tuple | None, kwargs: dict | None) -> Any:
         if continuation.layout is None:

@@ -13,7 +13,7 @@ from ...concurrency import own_builtins
 from ...errors import warn
 from ...frontend import torch_config, torch_errors
 from ...frontend.stance import LATER
-from ...runtime.segment_records import CALLS_AT_REST, USUALLY_PLAIN, Continuation
+from ...runtime.segment_records import Continuation
 from ...torch_private import (
     get_function_stack_at,
     get_tracing_state,
@@ -42,8 +42,6 @@ def why_not_trace(program: Program, continuation: Continuation, slots: list) -> 
     if forward_ad._current_level >= 0:
         return "forward mode is on, whose tangents compiled code would lose"
     if continuation.given_up:
-        if continuation is program.entry and len(continuation.segments) != 1:  # else a hit is not noted
-            note_plain_call(program)
         return continuation.why_given_up
     if sys.is_finalizing():
         return "Python is ending, and torch takes its tensors apart"
@@ -75,14 +73,6 @@ def why_not_trace(program: Program, continuation: Continuation, slots: list) -> 
         give_up(continuation, why, cause="limit")
         return continuation.why_given_up
     return None
-
-
-def note_plain_call(program: Program) -> None:
-    """No graph runs in this call. After many such calls in a row the guards are checked in some calls only: to find out
-    that this is still so costs more than a short function takes."""
-    program.entry.plain_calls += 1
-    if program.entry.plain_calls > USUALLY_PLAIN and not torch_config.dynamo("error_on_recompile"):
-        program.rests = CALLS_AT_REST
 
 
 def of_replaced_builtin(program: Program, continuation: Continuation, name: str) -> str:

@@ -360,7 +360,7 @@ def finish_trace(
     if was_raced(tracer, continuation) or is_partial and segment.is_step:  # while it was closed
         return
     continuation.races = 0
-    if continuation is program.entry:
+    if continuation is program.entry and signal is not None:
         program.begin_contest(segment)
     continuation.add(segment)
     program.sizes.setdefault(id(continuation), {}).update(expected)

@@ -227,7 +227,7 @@ class Gradients:
                 return [], "what led to the loss ran before this segment"
             if may_read_in_backward(node) and m.heap.has_written():
                 return [], "a custom function's backward may read what was just written"
-            if type(node).__name__ == ACCUMULATES:
+            if type(node).__name__ == ACCUMULATES and node.variable.requires_grad:  # not frozen since forward
                 leaves.append(node.variable)
             waiting += [following for following, _ in reversed(node.next_functions)]
         if inputs is not None:

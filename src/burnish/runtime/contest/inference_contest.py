@@ -115,7 +115,7 @@ class Contest:
                     seconds /= max(amount, 1.0)
                     is_timed = self.is_pair(player, amount) and is_timed
                 if is_timed and player.isupper():
-                    self.note(which, seconds, inputs, result)  # type: ignore[arg-type]
+                    self.times[which].append(seconds)  # type: ignore[arg-type]
                 is_clear = self.early.keeps_compiled()
                 decision = self.decide(turn) if is_clear or player == "C" or turn >= len(self.order) else None
         if decision is not None:
@@ -133,7 +133,7 @@ class Contest:
         if self.order is self.orders[1]:
             if player == "e":
                 arena_memory.give_back()
-            elif player != "E" and turn <= len(self.order) and self.order[turn - 1] == "E":
+            elif turn <= len(self.order) and self.order[turn - 1] == "E":
                 arena_memory.trim()
         return player
 
@@ -148,15 +148,11 @@ class Contest:
             return False
         return True
 
-    def note(self, which: int, seconds: float, inputs: Sequence[Any], result: Any) -> None:
-        self.times[which].append(seconds)
-
     def decide(self, turn: int) -> dict[str, Any] | None:
         """Called at the end of a round, or earlier: decide if possible, and return the fields of the event to emit."""
         if self.players is None:
             return None
         if self.early.keeps_compiled():
-            self.times = self.early.compiled, self.early.eager
             compiled, eager, is_slower = min(self.early.compiled), min(self.early.eager), False
         else:
             is_last = turn >= len(self.order) - 1
@@ -182,8 +178,6 @@ class Contest:
 
     def hand_over(self, decided: Callable) -> None:
         """The callers of this contest call the winner from now on."""
-        eager = self.times[EAGER]
-        compile_activity_counter.note_bound(SLOWER * min(eager) if eager and self.work is None else None)
         self.holders.hand_over(self, decided)
 
 

@@ -136,8 +136,5 @@ class TrainingContest:
         compiled, eager = (min((run.seconds() for run in runs), default=0.0) for runs in timed)
         slower = SLOWER if self.work is None else SLOWER_BY_WORK
         self.decided = self.eager if compiled > slower * eager > 0 else self.compiled
-        forwards = [run.forward for run in self.runs[self.decided is self.eager]]
-        backward = (eager if self.decided is self.eager else compiled) - min(forwards, default=0.0)
-        compile_activity_counter.note_bound(SLOWER * eager - backward if self.work is None else None)
         self.holders.hand_over(self, self.decided)
         return outcome(f"{self.name}, forward and backward", compiled, eager, self.decided is self.eager)

@@ -24,6 +24,7 @@ from __future__ import annotations
 
 import ctypes
 import functools
+import weakref
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -31,7 +32,6 @@ from typing import Any
 import torch
 
 from ...concurrency import fork_safe_locks
-from ...torch_private import storage_use_count
 from ..state_watch.native_watch import Watch
 from ..state_watch.tensor_mutation_watch import state_watch
 from .native_kernels import NativeKernel
@@ -77,15 +77,16 @@ def sampled_places(tensor: torch.Tensor) -> list[int]:
 
 @dataclass(slots=True, eq=False)
 class PrologueResults:
-    """The prologue's results and the memory of the state they were made from. It keeps that memory, so that its
-    addresses are not reused."""
+    """The prologue's results and the state they were made from. It keeps the old tensors alive, so that their addresses
+    are not reused."""
 
     stamp: tuple
     samples: Samples
     made: tuple | None
     """None where the graph runs eagerly."""
-    state: list[torch.UntypedStorage]
-    """No weak references to the tensors: `torch.utils.swap_tensors` refuses a tensor that has one."""
+    state: list[torch.Tensor]
+    owners: list[weakref.ref[torch.Tensor]]
+    """The tensors themselves, as the caller holds them."""
     bound: tuple
     """Addresses of the results in `made` that the main program binds; then (`handed`) those that it takes as
     arguments."""
@@ -99,8 +100,9 @@ class PrologueResults:
     """Its native watch, a function of all inputs."""
 
     def is_current(self) -> bool:
-        """Whether somebody else still holds its memory. Python's object of a storage is one use, whoever holds it."""
-        return all(storage_use_count(memory._cdata) > 1 for memory in self.state)
+        """Whether its tensors are alive at the same addresses."""
+        tensors = [owner() for owner in self.owners]
+        return all(x is not None and x.data_ptr() == old.data_ptr() for x, old in zip(tensors, self.state, strict=True))
 
 
 class FrozenProgram:
@@ -180,8 +182,9 @@ class FrozenProgram:
     def refreshed(self, inputs: tuple) -> PrologueResults:
         with self.lock:
             owners = [inputs[k] for k in self.positions]
+            state = [x.detach() for x in owners]
             # Sampled before it is used: the next call notices changes made since.
-            samples, stamp = Samples(owners, self.memory_comparer), self.stamp_of(inputs)
+            samples, stamp = Samples(state, self.memory_comparer), self.stamp_of(inputs)
             self.kept.pop(stamp[1::2], None)  # so that old and new results are not in memory together
             self.by_stamp = {}
             made = self.prologue(*inputs)
@@ -197,7 +200,8 @@ class FrozenProgram:
                 stamp,
                 samples,
                 None if any(x is None for x in made) else made,
-                [x.untyped_storage() for x in owners],
+                state,
+                [weakref.ref(x) for x in owners],
                 bound,
                 handed,
                 object(),

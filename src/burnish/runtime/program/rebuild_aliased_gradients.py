@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from ...concurrency.outside_errors import Suppressing, reraise_from_outside
+from ...concurrency.outside_errors import Suppressing, is_asynchronous
 from ...torch_private import will_engine_execute_node
 
 if TYPE_CHECKING:
@@ -55,7 +55,8 @@ def will_take_over(x: torch.Tensor) -> bool:
     try:
         return x.is_leaf and will_engine_execute_node(torch.autograd.graph.get_gradient_edge(x).node)
     except RuntimeError as error:  # torch.autograd.grad, which returns the gradients
-        reraise_from_outside(error)
+        if is_asynchronous(error):
+            raise
         return False
 
 
