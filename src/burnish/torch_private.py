@@ -11,6 +11,7 @@ costs no lookup in torch. ``LIVE`` has those that torch itself assigns to.
 from __future__ import annotations
 
 import importlib
+import re
 import sys
 from functools import reduce
 from typing import TYPE_CHECKING, Any
@@ -20,8 +21,13 @@ import torch
 OLDEST, NEWEST = (2, 11), (2, 15)
 """The releases of torch that the tests have passed with. A newer one needs the setting ``untested_torch``."""
 
+_numbers = re.match(r"v?(\d+)\.(\d+)", torch.__version__)
+RELEASE = (int(_numbers[1]), int(_numbers[2])) if _numbers else (sys.maxsize, 0)
+"""The one that runs. A version without numbers, of somebody's own build, counts as a newer one."""
+
 REQUIRED, UNCALLED = object(), object()
-"""What happens without a name: nothing is compiled; or there is no rule for it, since no program can call it."""
+"""What happens without a name: nothing is compiled; or there is no rule for it, since no program can call it.
+``UNCALLED`` is also for classes that only rare code asks for: no object is of the class in its place."""
 PURPOSES: dict[str, str] = {}
 MISSING: list[str] = []
 
@@ -57,17 +63,16 @@ def private(path: str, purpose: str, otherwise: Any = REQUIRED) -> Any:
     try:
         return reduce(getattr, path[len(module) + 1 :].split(".") if module != path else (), sys.modules[module])
     except AttributeError:
-        if otherwise is REQUIRED:
+        if otherwise is REQUIRED and path not in MISSING:
             MISSING.append(path)
         return Absent(path.rpartition(".")[2], (), {}) if otherwise in (REQUIRED, UNCALLED) else otherwise
 
 
 def why_not_usable(untested: bool) -> str | None:
     """A sentence if this torch is too old, newer than what was tested (unless that is allowed), or lacks a name."""
-    here = tuple(int(part) for part in torch.__version__.split(".")[:2])
     oldest, newest = (".".join(map(str, version)) for version in (OLDEST, NEWEST))
-    if here < OLDEST or here > NEWEST and not untested:
-        hint = "" if here < OLDEST else "; BURNISH_UNTESTED_TORCH=1 compiles all the same"
+    if RELEASE < OLDEST or RELEASE > NEWEST and not untested:
+        hint = "" if RELEASE < OLDEST else "; BURNISH_UNTESTED_TORCH=1 compiles all the same"
         return f"this is PyTorch {torch.__version__}, and Burnish was tested with {oldest} to {newest}{hint}."
     more = f" and {len(MISSING) - 3} more names" if len(MISSING) > 3 else ""
     return f"this is PyTorch {torch.__version__}, which has no {', '.join(MISSING[:3])}{more}." if MISSING else None
@@ -88,7 +93,8 @@ LATER = {
     "functional_collectives": "torch.distributed._functional_collectives",
 }
 """In modules that ``import torch`` leaves out, and so imported when they are first needed: the mode of
-``with torch.device(...)``, the module whose variables hold the default device, and collectives for graphs."""
+``with torch.device(...)``, the module whose variables hold the default device, and collectives for graphs. As they are
+not looked for before, a torch without one gets no warning: an error says it where it is needed."""
 
 
 def __getattr__(name: str) -> Any:
@@ -104,8 +110,8 @@ ATTRIBUTES = {
         _use_count _version
     """,
     "nn.Module": """
-        _backward_hooks _call_impl _compiled_call_impl _forward_hooks _forward_pre_hooks _is_full_backward_hook
-        _load_from_state_dict _modules
+        _backward_hooks _call_impl _compiled_call_impl _forward_hooks _forward_pre_hooks _get_backward_hooks
+        _get_backward_pre_hooks _is_full_backward_hook _load_from_state_dict _modules
     """,
     "optim.Optimizer": "_optimizer_step_post_hooks _optimizer_step_pre_hooks _warned_capturable_if_run_uncaptured",
     "fx.Graph": "_codegen",
@@ -115,9 +121,11 @@ ATTRIBUTES = {
     "CustomOpDef": "_abstract_fn _backend_fns _backward_fn _init_fn _opoverload _setup_context_fn",
 }
 """Private attributes of torch's objects, by class, which are read where the object is: what a tensor shares memory with
-and how often it was written to, which hooks run, what an operator is made of."""
+and how often it was written to, which hooks run, what an operator is made of. Those of tensors and modules are looked
+for here; of the other classes there is no object yet."""
 
-MISSING += [f"torch.Tensor.{name}" for name in ATTRIBUTES["Tensor"].split() if not hasattr(torch.Tensor, name)]
+for _class, _example in (("Tensor", torch.Tensor), ("nn.Module", torch.nn.Module())):
+    MISSING += [f"torch.{_class}.{name}" for name in ATTRIBUTES[_class].split() if not hasattr(_example, name)]
 
 if TYPE_CHECKING:
     from torch._C import Graph as ScriptGraph
@@ -137,9 +145,9 @@ else:
     LazyGraphModule = private(
         "torch.fx._lazy_graph_module._LazyGraphModule", "is a graph whose code is written when it is first called"
     )
-    ScriptGraph = private("torch._C.Graph", "is the graph of a scripted function")
-    TensorType = private("torch._C.TensorType", "is the type of a tensor in one")
-    TupleType = private("torch._C.TupleType", "is the type of a tuple in one")
+    ScriptGraph = private("torch._C.Graph", "is the graph of a scripted function, in annotations", UNCALLED)
+    TensorType = private("torch._C.TensorType", "is the type of a tensor in one; without it the graph ends", UNCALLED)
+    TupleType = private("torch._C.TupleType", "is the type of a tuple in one; the same", UNCALLED)
 
 # Modes: what intercepts calls.
 len_torch_function_stack = private(
@@ -276,7 +284,9 @@ construct_storage_from_data_pointer = private(
     "torch._C._construct_storage_from_data_pointer", "makes example inputs of huge sizes without memory"
 )
 debug_has_internal_overlap = private(
-    "torch._debug_has_internal_overlap", "tells whether elements of a tensor share memory"
+    "torch._debug_has_internal_overlap",
+    "tells whether elements of a tensor share memory; without it they may, and no optimizer's step is skipped",
+    lambda tensor: 1,
 )
 functionalize_unsafe_set = private(
     "torch._functionalize_unsafe_set", "gives a rebuilt wrapper subclass the memory of its owner"
@@ -423,7 +433,9 @@ OPDEFS = private(
     "torch._library.custom_ops.OPDEFS", "has the custom operators by name: what they are made of is guarded"
 )
 set_ctx_getter = private(
-    "torch._library.fake_impl.set_ctx_getter", "answers custom operators that ask for a size from data"
+    "torch._library.fake_impl.set_ctx_getter",
+    "answers custom operators that ask for a size from data; without it such sizes are unknown",
+    None,
 )
 operator_entries = private(
     "torch._library.simple_registry.singleton._data", "has the implementations of an operator for example tensors"
@@ -432,7 +444,9 @@ find_torch_dispatch_rule = private(
     "torch._library.simple_registry.find_torch_dispatch_rule", "finds the rule of an operator for a subclass"
 )
 triton_ops_to_kernels = private(
-    "torch._library.triton.triton_ops_to_kernels", "has the kernels of operators written in Triton"
+    "torch._library.triton.triton_ops_to_kernels",
+    "has the kernels of operators written in Triton; without it any custom operator may have some",
+    None,
 )
 graph_code_loader = private(
     "torch.fx.graph_module._loader", "has the code of graphs, which is dropped with them; without it that is kept", None
@@ -446,6 +460,10 @@ pytree = private(
 
 # TorchScript.
 jit_pass_constant_propagation = private(
-    "torch._C._jit_pass_constant_propagation", "simplifies a scripted function before it is read"
+    "torch._C._jit_pass_constant_propagation",
+    "simplifies a scripted function before it is read; without it the graph ends there",
+    None,
 )
-create_function_from_graph = private("torch._C._create_function_from_graph", "makes a function of the rest of one")
+create_function_from_graph = private(
+    "torch._C._create_function_from_graph", "makes a function of the rest of one; without it the same", None
+)

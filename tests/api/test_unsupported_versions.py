@@ -70,7 +70,17 @@ def test_a_python_without_the_global_lock_runs_everything_eagerly():
     ], found.stderr
 
 
-@pytest.mark.parametrize("version", ["2.10.1", "1.13.1+cu117", "2.99.0.dev20270101+cpu", "3.0.0a0+git1234"])
+def test_a_python_without_the_global_lock_is_known_by_its_version():
+    """On Windows, there is no ``sys.abiflags``."""
+    program = "import sys, torch\ndel sys.abiflags\nsys.version = '3.13.1 experimental free-threading build (v3)'\n"
+    found = run_program(program + PROGRAM)
+    assert found.stdout.splitlines()[1:] == ["this Python was built without the global interpreter lock."], found.stderr
+
+
+OUTSIDE = ["2.10.1", "1.13.1+cu117", "2.99.0.dev20270101+cpu", "3.0.0a0+git1234", "2.99a0+nv25.11", "v2.99", "parrot"]
+
+
+@pytest.mark.parametrize("version", OUTSIDE)
 def test_a_torch_outside_the_tested_releases_runs_everything_eagerly(version):
     found = run_program(f"import torch\ntorch.__version__ = {version!r}\n" + PROGRAM + TORCHS_OWN_COMPILER)
     oldest, newest = (".".join(map(str, each)) for each in (OLDEST, NEWEST))
@@ -78,6 +88,12 @@ def test_a_torch_outside_the_tested_releases_runs_everything_eagerly(version):
     why = f"this is PyTorch {version}, and Burnish was tested with {oldest} to {newest}{hint}."
     plain = f"burnish: {why} Nothing is compiled: functions and modules run as plain Python."
     assert found.stdout.splitlines() == [plain, why, why], found.stderr
+
+
+@pytest.mark.parametrize("version", ["2.14+cu130", "2.14a0+nv25.11", "2.15rc1", "v2.14.1"])
+def test_a_tested_torch_compiles_however_its_version_is_written(version):
+    program = "import burnish\nprint(burnish.explain(lambda x: x.sin() + 1)(torch.ones(2)).graph_count)"
+    assert run_program(f"import torch\ntorch.__version__ = {version!r}\n{program}").stdout == "1\n"
 
 
 def test_an_untested_torch_compiles_where_that_is_asked_for():
@@ -98,10 +114,20 @@ for holder, name in {gone}:
 """
 
 
-def test_a_torch_without_a_private_name_runs_everything_eagerly():
-    gone = "[(torch._C, '_len_torch_dispatch_stack'), (torch._C, '_dispatch_keys')]"
-    found = run_program(NAMES_THAT_ARE_GONE.format(gone=gone) + PROGRAM)
-    names = "torch._C._len_torch_dispatch_stack, torch._C._dispatch_keys"
+@pytest.mark.parametrize(
+    "names",
+    [
+        ["_C._len_torch_dispatch_stack", "_C._dispatch_keys"],
+        ["_C.DispatchKey"],
+        ["_C.DispatchKeySet"],
+        ["nn.Module._get_backward_hooks", "nn.Module._load_from_state_dict"],
+    ],
+    ids=" ".join,
+)
+def test_a_torch_without_a_private_name_runs_everything_eagerly(names):
+    gone = ", ".join(f"(torch.{holder}, {name!r})" for holder, _, name in (path.rpartition(".") for path in names))
+    found = run_program(NAMES_THAT_ARE_GONE.format(gone=f"[{gone}]") + PROGRAM)
+    names = ", ".join(f"torch.{path}" for path in names)
     why = f"this is PyTorch {torch.__version__}, which has no {names}."
     plain = f"burnish: {why} Nothing is compiled: functions and modules run as plain Python."
     assert found.stdout.splitlines() == [plain, why], found.stderr
@@ -128,3 +154,81 @@ def test_a_torch_without_any_private_name_can_import_burnish():
     found = run_program(ALL_GONE + PROGRAM)
     lines = found.stdout.splitlines()
     assert len(lines) == 2 and " more names. Nothing is compiled" in lines[0], found.stdout + found.stderr
+
+
+WITHOUT_SCRIPTS = """
+scripted = torch.jit.CompilationUnit('''
+def pair(x: Tensor):
+    return x * 2, x + 1
+
+def powers(x: Tensor, n: Tensor):
+    for k in range(int(n)):
+        x = x * x
+    return x
+''')
+pair, powers = scripted.pair, scripted.powers
+
+def fn(x):
+    return pair(x.sin())[1] + powers(x, torch.tensor(2))
+"""
+WITHOUT_STEPS = """
+weight = torch.nn.Parameter(torch.ones(3))
+optimizer = torch.optim.SGD([weight], lr=0.0, momentum=0.5)
+scaler = torch.amp.GradScaler("cpu", init_scale=8.0)
+
+def fn(x):
+    optimizer.zero_grad()
+    loss = (weight * x).sum()
+    scaler.scale(loss).backward()
+    scaler.step(optimizer)
+    scaler.update()
+    return x * 2 + weight.detach()
+"""
+WITHOUT_OPERATORS = """
+@torch.library.custom_op("burnish_without::some", mutates_args=())
+def some(x: torch.Tensor) -> torch.Tensor:
+    return x[x > 0].clone()
+
+@some.register_fake
+def _(x):
+    return x.new_empty(torch.library.get_ctx().new_dynamic_size())
+
+def fn(x):
+    y = some(x)
+    return y * 2 + torch.ones(y.shape[0])
+"""
+
+
+@pytest.mark.parametrize(
+    ("path", "program"),
+    [
+        ("_C.TensorType", WITHOUT_SCRIPTS),
+        ("_C.TupleType", WITHOUT_SCRIPTS),
+        ("_C.Graph", WITHOUT_SCRIPTS),
+        ("_C._jit_pass_constant_propagation", WITHOUT_SCRIPTS),
+        ("_C._create_function_from_graph", WITHOUT_SCRIPTS),
+        ("_debug_has_internal_overlap", WITHOUT_STEPS),
+        ("_library.fake_impl.set_ctx_getter", WITHOUT_OPERATORS),
+        ("_library.triton.triton_ops_to_kernels", WITHOUT_OPERATORS),
+    ],
+)
+def test_a_torch_without_a_name_of_rare_paths_compiles_the_rest(path, program):
+    """Each program comes to where the name is used, one of them with `fullgraph=True` only."""
+    calls = """
+import burnish
+from burnish import torch_private
+x = torch.tensor([1.0, -2.0, 3.0])
+compiled = burnish.compile(fn, options={"never_slower": False})
+for _ in range(4):
+    assert torch.allclose(compiled(x), fn(x), atol=1e-5)
+    x = -x
+try:
+    burnish.compile(fn, fullgraph=True)(x)
+except burnish.Unsupported:
+    pass
+print(torch_private.MISSING, burnish.explain(lambda x: x.sin() + 1)(x).graph_count)
+"""
+    holder, _, name = f"torch.{path}".rpartition(".")
+    gone = NAMES_THAT_ARE_GONE.format(gone=f"[({holder}, {name!r})]")
+    found = run_program(f"import torch._library.fake_impl, torch._library.triton\n{program}{gone}{calls}")
+    assert found.stdout == "[] 1\n", found.stderr

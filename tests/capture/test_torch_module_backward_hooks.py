@@ -227,3 +227,27 @@ def test_hooks_for_all_modules_that_are_not_full_ones_break(monkeypatch):
         logs.append(log[:])
         log.clear()
     assert logs[0] == logs[1] == logs[2] and len(logs[0]) == 4
+
+
+def test_a_program_that_finds_hooks_in_its_own_way(monkeypatch):
+    """It replaces torch's function between two calls, and then puts it back."""
+    log = []
+    find = nn.Module._get_backward_hooks
+
+    def found(self):
+        log.append("asked")
+        full, others = find(self)
+        return [*full, lambda m, gi, go: log.append("added")], others
+
+    def trace(run):
+        for finds in (find, find, found, found, find):
+            monkeypatch.setattr(nn.Module, "_get_backward_hooks", finds)
+            run(*rows(0)).sum().backward()
+            log.append("end")
+        seen = log[:]
+        log.clear()
+        return seen
+
+    model = network()
+    model[1].register_full_backward_hook(lambda m, gi, go: log.append("own"))
+    assert trace(model) == trace(burnish.compile(model, options={"never_slower": False}))

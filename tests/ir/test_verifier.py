@@ -9,7 +9,7 @@ from burnish.ir.graph import Alias, Graph, Node, Value, Write
 from burnish.ir.verifier import verify
 from burnish.lower import pipeline
 from burnish.lower.passes.unalias_outputs import why_not_unaliased
-from burnish.ops.operator_record import lookup
+from burnish.ops.operator_record import NoRule, lookup
 from burnish.tensors.tensor_types import TensorType
 
 from ..golden.cases import all_cases
@@ -279,3 +279,32 @@ def test_one_gradient_as_two_tensors_in_one_memory_is_an_error():
     assert why_not_unaliased(kept, traced) is None
     assert why_not_unaliased(doubled, traced) == "u and t are two tensors in one memory, and in eager one: t"
     assert why_not_unaliased(merged, traced) == "a and t share memory, which b and t do not in eager"
+
+
+def test_a_node_is_looked_at_again_when_a_switch_of_its_rule_changes():
+    """The strides of a convolution depend on whether oneDNN computes it."""
+    last = torch.empty(2, 4, 5, 5, 5).to(memory_format=torch.channels_last_3d)
+    ones, zeros = [1, 1, 1], [0, 0, 0]
+    graph = parse_graph(f"""
+        graph(x: f32[2, 4, 5, 5, 5], w: f32[4, 4, 3, 3, 3])
+          y = aten.convolution.default x, w, None, {ones}, {ones}, {ones}, False, {zeros}, 1 : f32[2, 4, 5, 5, 5]
+          return y
+    """)
+    graph.inputs[0].type = graph.nodes[0].results[0].type = TensorType.of(last)
+    verify(graph, "some pass", strides=True)
+    with torch.backends.mkldnn.flags(enabled=False):
+        assert "its operator's rule says" in complaint(graph, strides=True)
+
+
+def test_a_node_that_a_rule_leaves_out_is_not_remembered(monkeypatch):
+    graph = with_one_node("f32[2, 3]", (), {}, target=torch.ops.aten.exp.default)
+    asked = []
+
+    def rule(x):
+        asked.append(x)
+        raise NoRule
+
+    monkeypatch.setattr(graph.nodes[0].op, "shape", rule)
+    verify(graph, "some pass")
+    verify(graph, "some pass")
+    assert len(asked) == 2

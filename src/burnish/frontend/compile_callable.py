@@ -31,7 +31,12 @@ from .live_programs import function_as_html, keep_track
 
 def why_unsupported() -> str | None:
     """A sentence on a Python whose bytecode Burnish does not know, or on a torch that it was not tested with."""
-    return why_not_interpreted() or why_not_usable(current().untested_torch)
+    return why_unsupported_if(current().untested_torch)
+
+
+@functools.cache
+def why_unsupported_if(untested_torch: bool) -> str | None:
+    return why_not_interpreted() or why_not_usable(untested_torch)
 
 
 def stays_plain() -> bool:

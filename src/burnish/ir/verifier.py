@@ -27,7 +27,7 @@ from ..ops.burnish_primitives import PREPARE, RUN
 from ..ops.operator_record import NoRule
 from ..tensors.tensor_types import NumberType, TensorType, same_layout
 from ..tensors.views.view_maps import Map, view_type
-from ..torch_private import OpOverload
+from ..torch_private import OpOverload, get_mkldnn_enabled
 from .graph import RESERVED, Alias, Graph, Node, Value, print_node, types_of, values_in
 
 CONSTANTS = (
@@ -71,7 +71,11 @@ def faults(graph: Graph, before: Graph | None = None, strides: bool = False) -> 
             if value not in made:
                 yield node, f"{value} is used before it is made, or belongs to another graph"
         if (key := key_of(node, strides)) not in sound:
-            wrong = [*wrong_arguments(node), *wrong_types(node, strides)]
+            wrong = [*wrong_arguments(node)]
+            try:
+                wrong += wrong_types(node, strides)
+            except NoRule:  # which may depend on more than the key has
+                key = None
             yield from ((node, why) for why in wrong)
             if key is not None and not wrong:
                 sound.add(key)
@@ -116,6 +120,8 @@ def key_of(node: Node, strides: bool) -> tuple | None:
         results,
         strides,
         torch.get_default_dtype(),
+        torch.is_grad_enabled(),
+        get_mkldnn_enabled(),
     )
     try:
         hash(key)
@@ -198,7 +204,7 @@ def wrong_types(node: Node, strides: bool) -> Iterator[str]:
 
 
 def ruled_types(node: Node) -> tuple | str | None:
-    """The result types by the shape rule; None if no rule covers these arguments, text if the rule fails."""
+    """The result types by the shape rule; None if there is none, text if it fails."""
     if node.op is RUN:
         return (node.args[0].output, *(type for _, type in node.args[0].further))
     if node.op.shape is None:
@@ -208,7 +214,7 @@ def ruled_types(node: Node) -> tuple | str | None:
     try:
         found = node.op.shape(*args, **kwargs)
     except NoRule:
-        return None
+        raise
     except Exception as error:
         reraise_from_outside(error)
         return f"the shape rule of {node.op} does not take its arguments: {type(error).__name__}: {error}"

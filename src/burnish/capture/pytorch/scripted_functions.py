@@ -62,6 +62,8 @@ def call(m: Any, function: torch.jit.ScriptFunction, args: tuple, kwargs: dict) 
 
 def with_constants(m: Any, function: torch.jit.ScriptFunction, args: tuple) -> tuple[torch.jit.ScriptFunction, tuple]:
     """The function for the tensors among its arguments that are known, and the other arguments."""
+    if jit_pass_constant_propagation is None or create_function_from_graph is None:
+        return function, args
     graph = function.inlined_graph.copy()
     inputs = list(graph.inputs())
     if len(inputs) != len(args):  # a default would be lost

@@ -37,7 +37,7 @@ def sizes_from_data(operator: Any, args: tuple, kwargs: dict, result: Any) -> li
     """For each tensor of the result, the dimensions with sizes that depend on data. None if that is unknown."""
     operator = getattr(operator, "default", operator)
     entry = operator_entries.get(operator._schema.name) if isinstance(operator, OpOverload) else None
-    if entry is None or entry.fake_impl.kernel is None:
+    if entry is None or entry.fake_impl.kernel is None or set_ctx_getter is None:
         return None
     given = tree_map(without_data, args), tree_map(without_data, kwargs)
     shapes = []

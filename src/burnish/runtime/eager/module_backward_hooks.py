@@ -13,8 +13,6 @@ from __future__ import annotations
 import torch
 from torch.utils.hooks import BackwardHook
 
-from ...torch_private import get_backward_hooks, get_backward_pre_hooks
-
 
 class MakeHook:
     """``module`` is held: the graph belongs to this module alone."""
@@ -32,8 +30,8 @@ class MakeHook:
 
 def make_hook(module: torch.nn.Module) -> BackwardHook:
     """With the hooks for all modules, which come first."""
-    full, _ = get_backward_hooks(module)
-    return BackwardHook(module, full, get_backward_pre_hooks(module))
+    full, _ = module._get_backward_hooks()
+    return BackwardHook(module, full, module._get_backward_pre_hooks())
 
 
 def set_up_inputs(hook: BackwardHook, given: tuple) -> tuple:

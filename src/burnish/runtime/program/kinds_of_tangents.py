@@ -8,22 +8,27 @@ as_expected(tangent, shape, stride, dtype, device, keys & LAZY)
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
+from operator import or_
 from typing import Any
 
 import torch
 
-from ...torch_private import DispatchKey, dispatch_keys
+from ...torch_private import MISSING, DispatchKey, dispatch_keys
 from ...torch_private import DispatchKeySet as Keys
 from .program import is_laid_out, restrided
 
-LAZY = Keys(DispatchKey.Conjugate).raw_repr() | Keys(DispatchKey.Negative).raw_repr()
+
+def bits(*names: str) -> int:
+    """Of dispatch keys. None where torch lacks a name of `torch_private`, and nothing is compiled."""
+    return 0 if MISSING else functools.reduce(or_, (Keys(getattr(DispatchKey, name)).raw_repr() for name in names))
+
+
+LAZY = bits("Conjugate", "Negative")
 """The dispatch keys of tensors whose memory holds other values than theirs."""
 NOT_IN_MEMORY = ~(
-    dispatch_keys(torch.empty(0, device="cpu")).raw_repr()
-    | Keys(DispatchKey.CUDA).raw_repr()
-    | Keys(DispatchKey.AutocastCUDA).raw_repr()
-    | LAZY
+    (0 if MISSING else dispatch_keys(torch.empty(0, device="cpu")).raw_repr()) | bits("CUDA", "AutocastCUDA") | LAZY
 )
 """Those of tensors that kernels cannot read: sparse and nested ones, those of a class with a ``__torch_dispatch__``,
 those that have no memory, or that stand for many (``is_grads_batched=True``, ``vmap``)."""

@@ -55,6 +55,7 @@ from types import CellType, FunctionType
 from typing import Any
 
 from ...concurrency.compute_once import once
+from ...concurrency.global_lock import has_global_lock
 from ..program.native_kernels import NativeFunction, load
 from .tensor_guard_layout import WORD, word_at, word_behind, words_at, words_behind
 from .torch_switch_queries import ask
@@ -94,7 +95,7 @@ is_supported = (
     and (3, 11) <= sys.version_info[:2] <= (3, 14)
     and sys.byteorder == "little"
     and ctypes.sizeof(ctypes.c_void_p) == 8
-    and "t" not in getattr(sys, "abiflags", "")
+    and has_global_lock
     and not hasattr(sys, "gettotalrefcount")
 )
 """Other Pythons store things elsewhere; a debug build has more words before each object."""

@@ -8,6 +8,8 @@ from __future__ import annotations
 import sys
 from dataclasses import dataclass, replace
 
+from ....concurrency.global_lock import has_global_lock
+
 
 @dataclass(frozen=True)
 class Behavior:
@@ -101,7 +103,7 @@ VERSIONS = {(3, 11): PYTHON_3_11, (3, 12): PYTHON_3_12, (3, 13): PYTHON_3_13, (3
 
 def why_not_interpreted() -> str | None:
     """A sentence if this Python has other instructions than the versions above, or other objects in memory."""
-    if "t" in getattr(sys, "abiflags", ""):  # objects are laid out otherwise, and threads change them while we look
+    if not has_global_lock:  # objects are laid out otherwise, and threads change them while we look
         return "this Python was built without the global interpreter lock."
     if sys.version_info[:2] in VERSIONS:
         return None

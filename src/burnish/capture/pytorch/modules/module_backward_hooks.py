@@ -10,6 +10,7 @@ which ends before a backward pass of its own. A node asks the module for its hoo
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable
 from typing import Any
 
@@ -31,6 +32,9 @@ def why_not_in_graph(m: Any, module: torch.nn.Module, has_global: bool) -> str |
     """Why a call of a module with backward hooks ends the graph."""
     if of_all_modules._global_backward_hooks and not of_all_modules._global_is_full_backward_hook:
         return "those for all modules are not full ones"
+    getters = {"_get_backward_hooks": get_backward_hooks, "_get_backward_pre_hooks": get_backward_pre_hooks}
+    if any(inspect.getattr_static(module, name) is not getter for name, getter in getters.items()):
+        return "the program has its own way to find them"
     if not m.options.runs_python:
         return "the backend runs no Python"
     sizes = m.symbolic_sizes
