@@ -93,7 +93,8 @@ def main() -> None:
     numbers = range(options.first, options.first + options.count)
     with trial.as_attacked():
         verdicts, left_out = attacked(
-            [sample(options.seed * 1_000_000 + number) for number in numbers], lambda text: print(text, flush=True)
+            [sample((options.seed * 1_000_000 + number) % 2**32) for number in numbers],
+            lambda text: print(text, flush=True),
         )
     print(trial.report(verdicts, options.seed, left_out))
     raise SystemExit(any(verdict.differences for verdict in verdicts))
