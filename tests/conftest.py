@@ -52,6 +52,7 @@ def fresh():
 
     import burnish
 
+    from . import frame_evaluation
     from .seeding import seed
 
     threads = torch.get_num_threads()
@@ -62,6 +63,7 @@ def fresh():
     burnish.set_stance("default")
     burnish.reset()
     torch.set_num_threads(threads)
+    frame_evaluation.restore()
 
 
 @pytest.fixture(autouse=True)

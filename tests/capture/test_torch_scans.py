@@ -12,6 +12,7 @@ from torch.utils import _pytree as pytree
 
 import burnish
 
+from .. import frame_evaluation
 from .harness import program
 from .operator_backend import operators
 
@@ -167,6 +168,13 @@ def test_structures_that_dynamo_refuses_raise_its_error():
         for _ in range(2):
             with pytest.raises(type(expected.value)):
                 burnish.compile(function)(torch.randn(4, 3))
+
+
+def test_an_error_of_dynamo_does_not_reach_later_tests():
+    with pytest.raises(Exception):
+        associative_scan(lambda a, b: PAIR(a.first * b.first, b.second), PAIR(torch.ones(4), torch.ones(4)), 0)
+    frame_evaluation.restore()
+    assert frame_evaluation.is_pythons()
 
 
 def test_a_step_reads_its_closure_in_each_call():
