@@ -1,15 +1,16 @@
 """Runs programs in processes of their own, forked from one that has imported what all of them need.
 
     run_program("import torch, burnish; print(burnish.compile(torch.sin)(torch.ones(3)))").stdout
+    run_program("import sys, torch, burnish; print(len(sys.modules))", prepare=TORCH).stdout
 
     server = ProgramServer("import torch, burnish", {"LD_PRELOAD": ...})
     server.run("print(torch.ones(3).sum())").stdout
     server.close()
 
-Importing torch takes longer than most programs of a test. A program ends as any other: its threads are waited for, and
-what it has registered for its end is called. All programs of a server have the same seed for hashes and similar
-addresses, so they cannot show that something is found again by another process: `run_program` has two servers, which
-take turns.
+Importing torch and the compiler takes longer than most programs of a test. A program ends as any other: its threads
+are waited for, and what it has registered for its end is called. Only with READY, its objects are not freed. All
+programs of a server have the same seed for hashes and similar addresses, so they cannot show that something is found
+again by another process: TORCH has two servers, which take turns.
 """
 
 import atexit
@@ -23,8 +24,22 @@ import signal
 import subprocess
 import sys
 import tempfile
+import threading
 import types
 from pathlib import Path
+
+TORCH = "import torch"
+"""For programs about what is imported, for those that change something before or start threads, and for those that
+find what another one has written."""
+READY = """
+import importlib
+import burnish
+from burnish.compiler import background_imports
+
+for name in (*background_imports.TO_READ, *background_imports.TO_COMPILE):
+    importlib.import_module(name)
+assert burnish.settings._process is None, "an import has read the environment, which programs set"
+"""
 
 
 class ProgramServer:
@@ -68,26 +83,33 @@ turns = itertools.cycle(range(2))
 
 
 @functools.cache
-def server_that_imported_torch(number: int) -> ProgramServer:
-    server = ProgramServer("import torch", {})
+def shared_server(prepare: str, number: int) -> ProgramServer:
+    server = ProgramServer(prepare, {})
     atexit.register(server.close)
     return server
 
 
-def run_in_turn(*program, **options) -> subprocess.CompletedProcess[str]:
+def run_in_turn(*program, prepare: str = READY, **options) -> subprocess.CompletedProcess[str]:
     try:
-        return server_that_imported_torch(next(turns)).run(*program, **options)
+        number = next(turns) if prepare == TORCH else 0
+        return shared_server(prepare, number).run(*program, **options)
     except subprocess.TimeoutExpired:
-        server_that_imported_torch.cache_clear()
+        shared_server.cache_clear()
         raise
 
 
 def run_program(
-    code: str, *arguments: str, environment: dict[str, str] | None = None, ends: tuple[int, ...] = (0,)
+    code: str,
+    *arguments: str,
+    environment: dict[str, str] | None = None,
+    ends: tuple[int, ...] = (0,),
+    prepare: str = READY,
 ) -> subprocess.CompletedProcess[str]:
-    """As `python -c CODE ARGUMENTS` does, but that torch is imported before. What torch or Python read from the
+    """As `python -c CODE ARGUMENTS` does, but that `prepare` is done before. What torch or Python read from the
     environment as they start is that of the tests."""
-    done = run_in_turn(code, *arguments, environment={**(os.environ if environment is None else environment)})
+    done = run_in_turn(
+        code, *arguments, environment={**(os.environ if environment is None else environment)}, prepare=prepare
+    )
     assert done.returncode in ends, done.stdout + done.stderr
     return done
 
@@ -109,12 +131,14 @@ exec(__spec__.loader.get_code(__spec__.name))
 """
 
 
-def run_command(command, env=None, cwd=None, stderr=None, text=False, timeout=300, check=False, server=None, **_):
+def run_command(
+    command, env=None, cwd=None, stderr=None, text=False, timeout=300, check=False, server=None, prepare=READY, **_
+):
     """In the place of `subprocess.run`, where the command starts Python with a file, `-m MODULE` or `-c CODE`."""
     python, *rest = map(str, command)
     assert python == sys.executable
     program = [MODULE, *rest[1:]] if rest[0] == "-m" else rest[1:] if rest[0] == "-c" else [FILE, *rest]
-    run = run_in_turn if server is None else server.run
+    run = functools.partial(run_in_turn, prepare=prepare) if server is None else server.run
     made = run(*program, environment={**(env or os.environ)}, folder=cwd, timeout=timeout)
     out, err = (made.stdout + made.stderr, None) if stderr == subprocess.STDOUT else (made.stdout, made.stderr)
     if not text:
@@ -146,9 +170,19 @@ def next_program(prepare: str) -> list | None:
     return None
 
 
+def end_without_freeing() -> None:
+    """As Python ends a program, but that objects are not freed one by one, which takes longer than a small program."""
+    threading._shutdown()
+    atexit._run_exitfuncs()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(0)
+
+
 if __name__ == "__main__":
     sys.path[0] = ""  # as `python -c` has it
-    program = next_program(sys.argv[1])
+    prepare = sys.argv[1]
+    program = next_program(prepare)
     if program is not None:
         code, arguments, environment, folder = program
         os.chdir(folder)
@@ -160,3 +194,5 @@ if __name__ == "__main__":
         sys.argv = ["-c", *arguments]
         main = sys.modules["__main__"] = types.ModuleType("__main__")
         exec(compile(code, "<string>", "exec"), vars(main))
+        if prepare == READY:
+            end_without_freeing()

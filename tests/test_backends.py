@@ -18,7 +18,7 @@ from burnish.backends.registry import Backend, list_backends, lookup, register_b
 from burnish.compiler.adapters import specialize_numbers
 from burnish.errors import BackendError, UserError
 
-from .forked_programs import run_program
+from .forked_programs import TORCH, run_program
 
 NAMES = ["burnish", "eager", "aot_eager", "inductor"]
 
@@ -381,7 +381,7 @@ def test_eager_runs_without_loading_the_compiler_of_torch():
         "b.lookup('eager')(gm, [torch.ones(1)]); b.list_backends()\n"
         "print([m for m in ('torch._dynamo', 'torch._inductor', 'torch._functorch.aot_autograd') if m in sys.modules])"
     )
-    ran = run_program(code, environment={"PATH": ""})
+    ran = run_program(code, environment={"PATH": ""}, prepare=TORCH)
     assert ran.stdout == "[]\n", ran.stderr
 
 

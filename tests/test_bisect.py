@@ -10,7 +10,7 @@ from burnish.cli import bisect_rewrites, command_line
 from burnish.cli.bisect_rewrites import rewrites_in
 from burnish.cli.minimize import minimize_script
 
-from .forked_programs import ProgramServer, run_command
+from .forked_programs import READY, ProgramServer, run_command
 
 PROGRAM = """
 import torch, burnish
@@ -66,8 +66,8 @@ def bisect(tmp_path, monkeypatch, capsys):
 
 @pytest.fixture
 def forked(monkeypatch):
-    """Scripts run in processes that need not import torch; their commands are run as they are by all other tests."""
-    server = ProgramServer("import torch", {"PYTHONHASHSEED": "0"})
+    """Scripts run in processes that have imported the compiler; all other tests run their commands as they are."""
+    server = ProgramServer(READY, {"PYTHONHASHSEED": "0"})
 
     def run(command, **options):
         assert options["env"]["PYTHONHASHSEED"] == "0"

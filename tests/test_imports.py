@@ -3,7 +3,7 @@
 import subprocess
 import sys
 
-from .forked_programs import run_program
+from .forked_programs import TORCH, run_program
 
 PROGRAM = """
 import sys, torch
@@ -28,7 +28,7 @@ print(sorted(m for m in new if m in heavy or m.startswith(tuple(h + "." for h in
 
 
 def test_capture_imports_neither_the_other_compiler_nor_sympy():
-    found = run_program(PROGRAM)
+    found = run_program(PROGRAM, prepare=TORCH)
     assert found.stdout.strip() == "[]", found.stdout + found.stderr
 
 
@@ -76,7 +76,7 @@ else:
 
 
 def test_compilation_for_the_cpu_imports_no_triton(tmp_path):
-    found = run_program(COMPILE)
+    found = run_program(COMPILE, prepare=TORCH)
     assert found.stdout.strip() == "[]", found.stdout + found.stderr
-    found = run_program(COMPILE, "without", "with-report", str(tmp_path / "report.html"))
+    found = run_program(COMPILE, "without", "with-report", str(tmp_path / "report.html"), prepare=TORCH)
     assert "triton not found" not in found.stderr and (tmp_path / "report.html").is_file()

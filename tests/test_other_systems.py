@@ -1,6 +1,6 @@
 """Burnish without what only POSIX systems have, in the place of a machine with Windows."""
 
-from .forked_programs import run_program
+from .forked_programs import TORCH, run_program
 
 PROGRAM = """
 import os, sys, torch
@@ -29,6 +29,6 @@ for _ in range(4):
 
 def test_compiling_and_the_cache_need_nothing_that_only_posix_has(tmp_path):
     for _ in range(2):
-        found = run_program(PROGRAM, str(tmp_path))
+        found = run_program(PROGRAM, str(tmp_path), prepare=TORCH)
         assert not found.stderr.strip(), found.stderr
     assert any(path.is_file() for path in tmp_path.rglob("*"))

@@ -12,7 +12,7 @@ from burnish import plugins
 from burnish.compiler import graph_cache_key
 
 from .docs import pages
-from .forked_programs import run_program
+from .forked_programs import TORCH, run_program
 
 PAGE = (pages.DOCS / "plugins.md").read_text("utf-8")
 
@@ -61,7 +61,7 @@ def installed(tmp_path):
 def test_plugins_of_a_package_are_found_and_used(installed, monkeypatch):
     monkeypatch.chdir(installed)
     environment = {**os.environ, "PYTHONPATH": f"{installed}{os.pathsep}{os.environ['PYTHONPATH']}"}
-    run = run_program(PROGRAM, environment=environment)
+    run = run_program(PROGRAM, environment=environment, prepare=TORCH)
     assert "The plug-in Broken (toy_plugin:no_such_function) failed, and is left out" in run.stderr
     page = (installed / "report.html").read_text()
     assert '"title":"Longest lines","columns":["Line","Step"],"rows":[["' in page and '"title":"Broken"' not in page

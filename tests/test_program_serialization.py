@@ -16,7 +16,7 @@ from burnish.lower.trace.build_joint_graph import Closed
 from burnish.runtime.disk.disk_cache import DiskCache
 from burnish.tensors.fit_size_formulas import GivenSize, NoFormula, NoNumber
 
-from .forked_programs import run_program
+from .forked_programs import TORCH, run_program
 
 
 @pytest.fixture
@@ -393,7 +393,7 @@ print("cache.program" in seen, "burnish.lower.pipeline" in sys.modules and "lowe
 
 def test_a_new_process_finds_it(tmp_path):
     environment = os.environ | {"BURNISH_CACHE": "1", "BURNISH_CACHE_DIR": str(tmp_path), "BURNISH_CHECK": ""}
-    runs = [run_program(PROGRAM, environment=environment).stdout.split() for _ in range(2)]
+    runs = [run_program(PROGRAM, environment=environment, prepare=TORCH).stdout.split() for _ in range(2)]
     assert [run[:2] for run in runs] == [["False", "True"], ["True", "False"]] and runs[0][2] == runs[1][2]
 
 
@@ -413,7 +413,7 @@ print(segment.check.watch_manager.fast is not None, "burnish.codegen.llvm" in sy
 @pytest.mark.skipif(new_watch() is None, reason="this Python keeps its objects in another way")
 def test_a_new_process_watches_its_guards_without_the_compiler(tmp_path):
     environment = os.environ | {"BURNISH_CACHE": "1", "BURNISH_CACHE_DIR": str(tmp_path), "BURNISH_CHECK": ""}
-    runs = [run_program(WATCHED, environment=environment).stdout.split() for _ in range(2)]
+    runs = [run_program(WATCHED, environment=environment, prepare=TORCH).stdout.split() for _ in range(2)]
     assert runs == [["True", "True"], ["True", "False"]]
 
 
@@ -542,5 +542,5 @@ print(found is not None, why_not_mkl_packed(spec) is None)
 
 def test_a_process_that_only_loads_programs_finds_calls_offered_beside_the_code_generator():
     """A warm start of BERT did not find its product in MKL's layout, and ran eagerly."""
-    found, offered = run_program(OFFERED).stdout.split()
+    found, offered = run_program(OFFERED, prepare=TORCH).stdout.split()
     assert found == offered

@@ -14,7 +14,7 @@ from burnish import settings
 from burnish.errors import UserError
 from burnish.settings import Settings, configure, from_environment, on_change, patch
 
-from .forked_programs import run_program
+from .forked_programs import TORCH, run_program
 from .runtime.concurrent_threads import at_once
 
 
@@ -284,7 +284,7 @@ def test_misspelt_variables_are_found():
 
 def test_importing_burnish_does_not_fail_on_a_bad_variable():
     code = "import burnish.settings as s\ntry: s.current()\nexcept s.UserError: print('refused')"
-    ran = run_program(code, environment={**os.environ, "BURNISH_ON_ERROR": "ignore"})
+    ran = run_program(code, environment={**os.environ, "BURNISH_ON_ERROR": "ignore"}, prepare=TORCH)
     assert ran.stdout == "refused\n", ran.stderr
 
 

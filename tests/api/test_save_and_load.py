@@ -15,7 +15,7 @@ from burnish.errors import UserError
 from burnish.export.file_format import ALIGNMENT, DESCRIPTION, PROGRAM, SIGNATURE
 from burnish.runtime.state_watch.native_watch import is_supported
 
-from ..forked_programs import run_program
+from ..forked_programs import TORCH, run_program
 
 X = torch.linspace(-1, 1, 96).reshape(4, 24)
 
@@ -66,7 +66,7 @@ torch.save(y, {str(tmp_path / "y")!r})
 print("burnish.lower.pipeline" in sys.modules)
 """
     environment = os.environ | {"BURNISH_CACHE": "1", "BURNISH_CACHE_DIR": str(tmp_path / "cache")}
-    done = run_program(program, environment=environment)
+    done = run_program(program, environment=environment, prepare=TORCH)
     assert done.stdout.strip() == "False" and not done.stderr
     torch.testing.assert_close(torch.load(tmp_path / "y"), want)
 

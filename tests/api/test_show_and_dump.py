@@ -10,7 +10,7 @@ import torch
 import burnish
 from burnish import events
 
-from ..forked_programs import run_command
+from ..forked_programs import TORCH, run_command
 
 PROGRAM = """
     import torch, burnish
@@ -52,7 +52,7 @@ def test_wrong_stage_is_an_error_at_the_first_call_that_traces(run_alone):
 
 
 def test_importing_alone_does_not_read_the_environment(run_alone):
-    run_alone("import burnish", BURNISH_SHOW="brakes", BURNISH_CHECK="maybe")
+    run_alone("import burnish", prepare=TORCH, BURNISH_SHOW="brakes", BURNISH_CHECK="maybe")
 
 
 def test_dump_writes_a_directory_for_each_segment(run_alone, tmp_path):

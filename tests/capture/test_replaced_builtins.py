@@ -10,7 +10,7 @@ import torch
 import burnish
 from burnish.capture.engine import recompile_decisions
 
-from ..forked_programs import run_program
+from ..forked_programs import TORCH, run_program
 
 REPLACED = {
     "len": (lambda: len([1, 2]), lambda items: 7),
@@ -200,7 +200,7 @@ compiled = burnish.compile(lambda x: x + 1, backend="eager", fullgraph=True)
 compiled(torch.ones(2)), compiled(torch.ones(2))
 assert burnish.was_compiled(compiled)
 """
-    run_program(text)
+    run_program(text, prepare=TORCH)
 
 
 def test_function_of_code_and_a_name_is_part_of_the_graph():

@@ -14,7 +14,7 @@ from torch.library import custom_op
 
 import burnish
 
-from ..forked_programs import run_program
+from ..forked_programs import TORCH, run_program
 from ..recorded_events import recorded
 from .harness import program
 
@@ -445,7 +445,7 @@ def test_compiled_graphs_with_operators_are_kept_on_disk(tmp_path):
     environment = {**os.environ, "BURNISH_CACHE_DIR": str(tmp_path), "BURNISH_CACHE": "1", "BURNISH_CHECK": "0"}
 
     def run(factor):
-        count, value = run_program(KEPT, str(factor), environment=environment).stdout.split()
+        count, value = run_program(KEPT, str(factor), environment=environment, prepare=TORCH).stdout.split()
         return int(count), float(value)
 
     expected = -torch.sin(2 * torch.tensor(1.0).sin()) * torch.tensor(1.0).cos()

@@ -6,8 +6,8 @@
 A snippet that raises, or prints something other than the page shows, ends its page; the error is printed, or written
 to DIRECTORY/PAGE.txt. The status is 1 if a page failed.
 
-Each page has a process of its own, forked from one that has imported Burnish or the framework and done nothing else: a
-page may change torch in any way, and importing takes longer than most pages.
+Each page has a process of its own, forked from one that has imported the compiler and the framework and done nothing
+else: a page may change torch in any way, and importing takes longer than most pages.
 """
 
 import argparse
@@ -24,6 +24,11 @@ from pathlib import Path
 
 import pages
 
+sys.path.append(str(pages.DOCS.parent / "tests"))
+from forked_programs import READY  # noqa: E402
+
+sys.path.pop()  # pages import what is installed
+
 
 def main(arguments: list[str]) -> int:
     parser = argparse.ArgumentParser()
@@ -33,6 +38,7 @@ def main(arguments: list[str]) -> int:
     chosen = parser.parse_args(arguments)
     gc.disable()  # nothing that is imported becomes garbage, and pages need not go through it
     importlib.import_module(chosen.first)
+    exec(READY, {})
     gc.freeze()
     gc.enable()
     with tempfile.TemporaryDirectory() as scratch:

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from ..forked_programs import run_command
+from ..forked_programs import READY, TORCH, run_command
 from . import pages
 
 ELSEWHERE = {
@@ -76,7 +76,8 @@ def run(needed, into, *files):
         "PYTHONPATH": os.pathsep.join([str(pages.DOCS.parent / "src"), os.environ.get("PYTHONPATH", "")]),
     }
     command = [sys.executable, str(RUN), "--import", needed, "--into", str(into), *map(str, files)]
-    return run_command(command, cwd=into, env=environment, text=True, timeout=LONGEST)
+    prepare = TORCH if needed in NEEDS.values() else READY  # a framework is imported before Burnish
+    return run_command(command, cwd=into, env=environment, text=True, timeout=LONGEST, prepare=prepare)
 
 
 @each_page

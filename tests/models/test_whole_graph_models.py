@@ -14,7 +14,7 @@ from bench.models import MODELS, TRAINING
 
 import burnish
 
-from ..forked_programs import run_program
+from ..forked_programs import TORCH, run_program
 
 LIBRARIES = {
     "bert": "transformers",
@@ -118,4 +118,4 @@ assert "torch._dynamo" not in before and not loaded, loaded
 def test_capture_leaves_torch_compile_and_sympy_unimported():
     root = Path(__file__).resolve().parents[2]
     paths = os.pathsep.join([str(root / "src"), str(root)])
-    run_program(ALONE, environment={**os.environ, "PYTHONPATH": paths})
+    run_program(ALONE, environment={**os.environ, "PYTHONPATH": paths}, prepare=TORCH)

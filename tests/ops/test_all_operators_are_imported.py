@@ -5,7 +5,7 @@ from pathlib import Path
 
 import burnish
 
-from ..forked_programs import run_program
+from ..forked_programs import TORCH, run_program
 
 REGISTERS = re.compile(r"^@(?!functools|once|dataclass)|\brecord\(", re.MULTILINE)
 PROGRAM = "import sys, burnish.ops.import_all_operators; print(*sorted(sys.modules))"
@@ -18,5 +18,5 @@ def test_every_module_of_operators_is_imported():
         for path in (folder / "ops").rglob("*.py")
         if REGISTERS.search(path.read_text("utf-8"))
     }
-    found = run_program(PROGRAM).stdout.split()
+    found = run_program(PROGRAM, prepare=TORCH).stdout.split()
     assert expected - {*found} == set()

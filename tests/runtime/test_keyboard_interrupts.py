@@ -17,7 +17,7 @@ import burnish
 from burnish.codegen.llvm import compile_to_machine_code
 from burnish.concurrency import await_future
 
-from ..forked_programs import run_command
+from ..forked_programs import TORCH, run_command
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -456,6 +456,7 @@ def run_attack(minutes, rounds):
         timeout=400,
         cwd=ROOT,
         env={**os.environ, "PYTHONPATH": str(ROOT / "src"), "BURNISH_CHECK": "0"},
+        prepare=TORCH,
     )
 
 

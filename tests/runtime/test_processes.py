@@ -14,7 +14,7 @@ from torch import nn
 
 import burnish
 
-from ..forked_programs import run_program
+from ..forked_programs import TORCH, run_program
 
 START = """
     import os, signal, sys, threading, time
@@ -57,10 +57,10 @@ START = """
 ENVIRONMENT = {**os.environ, "BURNISH_CHECK": "0"}
 
 
-def run_alone(program, *arguments, ends=(0,)):
+def run_alone(program, *arguments, **options):
     """Runs a program, and returns what it wrote to stderr."""
     code = textwrap.dedent(START) + textwrap.dedent(program)
-    return run_program(code, *arguments, environment=ENVIRONMENT, ends=ends).stderr
+    return run_program(code, *arguments, environment=ENVIRONMENT, **options).stderr
 
 
 def test_a_forked_process_runs_code_compiled_by_its_parent():
@@ -221,6 +221,7 @@ def test_processes_that_end_while_a_daemon_thread_compiles():
         """,
             str(k),
             ends=(0, -signal.SIGABRT),
+            prepare=TORCH,
         )
         assert output in ("", TORCH_ABORTS)
 
@@ -228,10 +229,13 @@ def test_processes_that_end_while_a_daemon_thread_compiles():
 def test_a_process_compiles_when_it_ends():
     """Python no longer starts threads when it calls the functions that are registered for its end."""
     assert (
-        run_alone("""
+        run_alone(
+            """
         import atexit
         atexit.register(lambda: agrees(second, burnish.compile(second, fullgraph=True)))
-    """)
+    """,
+            prepare=TORCH,
+        )
         == ""
     )
 

@@ -14,7 +14,7 @@ from torch.nn import functional as F
 import burnish
 from burnish import settings
 
-from ..forked_programs import run_command
+from ..forked_programs import TORCH, run_command
 from ..recorded_events import recorded
 from .concurrent_threads import at_once
 
@@ -288,6 +288,7 @@ def attack(*arguments):
             "BURNISH_CACHE": "1",
             "BURNISH_NEVER_SLOWER": "1",
         },
+        prepare=TORCH,
     )
 
 
