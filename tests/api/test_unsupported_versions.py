@@ -1,11 +1,16 @@
 """A Python or a torch that Burnish was not tested with: one warning, and everything runs eagerly."""
 
+import functools
+import importlib.util
+
 import pytest
 import torch
 
 from burnish.torch_private import NEWEST, OLDEST
 
-from ..forked_programs import run_program
+from .. import forked_programs
+
+run_program = functools.partial(forked_programs.run_program, prepare=forked_programs.TORCH)
 
 OTHER_PYTHON = """
 import sys, torch
@@ -77,23 +82,49 @@ def test_a_python_without_the_global_lock_is_known_by_its_version():
     assert found.stdout.splitlines()[1:] == ["this Python was built without the global interpreter lock."], found.stderr
 
 
-OUTSIDE = ["2.10.1", "1.13.1+cu117", "2.99.0.dev20270101+cpu", "3.0.0a0+git1234", "2.99a0+nv25.11", "v2.99", "parrot"]
-
-
-@pytest.mark.parametrize("version", OUTSIDE)
-def test_a_torch_outside_the_tested_releases_runs_everything_eagerly(version):
-    found = run_program(f"import torch\ntorch.__version__ = {version!r}\n" + PROGRAM + TORCHS_OWN_COMPILER)
+def why_outside(version):
     oldest, newest = (".".join(map(str, each)) for each in (OLDEST, NEWEST))
     hint = "; BURNISH_UNTESTED_TORCH=1 compiles all the same" if version > newest else ""
-    why = f"this is PyTorch {version}, and Burnish was tested with {oldest} to {newest}{hint}."
+    return f"this is PyTorch {version}, and Burnish was tested with {oldest} to {newest}{hint}."
+
+
+@pytest.mark.parametrize(("version", "more"), [("2.10.1", ""), ("2.99.0.dev20270101+cpu", TORCHS_OWN_COMPILER)])
+def test_a_torch_outside_the_tested_releases_runs_everything_eagerly(version, more):
+    found = run_program(f"import torch\ntorch.__version__ = {version!r}\n" + PROGRAM + more)
+    why = why_outside(version)
     plain = f"burnish: {why} Nothing is compiled: functions and modules run as plain Python."
-    assert found.stdout.splitlines() == [plain, why, why], found.stderr
+    assert found.stdout.splitlines() == [plain, why, *[why] * bool(more)], found.stderr
 
 
-@pytest.mark.parametrize("version", ["2.14+cu130", "2.14a0+nv25.11", "2.15rc1", "v2.14.1"])
-def test_a_tested_torch_compiles_however_its_version_is_written(version):
+def test_a_tested_torch_compiles_whatever_is_behind_its_release():
     program = "import burnish\nprint(burnish.explain(lambda x: x.sin() + 1)(torch.ones(2)).graph_count)"
-    assert run_program(f"import torch\ntorch.__version__ = {version!r}\n{program}").stdout == "1\n"
+    assert run_program(f"import torch\ntorch.__version__ = '2.14a0+nv25.11'\n{program}").stdout == "1\n"
+
+
+@pytest.fixture
+def imported_beside(monkeypatch):
+    """The only module that compares torch's version, as it is imported beside a torch of the given one."""
+
+    def imported(version):
+        monkeypatch.setattr(torch, "__version__", version)
+        spec = importlib.util.find_spec("burnish.torch_private")
+        module = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(module)
+        return module
+
+    return imported
+
+
+@pytest.mark.parametrize("version", ["1.13.1+cu117", "3.0.0a0+git1234", "2.99a0+nv25.11", "v2.99", "parrot"])
+def test_a_version_outside_the_tested_releases_is_known_however_it_is_written(version, imported_beside):
+    module, is_newer = imported_beside(version), version > "2"
+    assert module.why_not_usable(untested=False) == why_outside(version)
+    assert module.why_not_usable(untested=True) == (None if is_newer else why_outside(version))
+
+
+@pytest.mark.parametrize("version", ["2.14+cu130", "2.15rc1", "v2.14.1"])
+def test_a_tested_version_is_known_however_it_is_written(version, imported_beside):
+    assert imported_beside(version).why_not_usable(untested=False) is None
 
 
 def test_an_untested_torch_compiles_where_that_is_asked_for():
