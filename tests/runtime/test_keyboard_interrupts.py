@@ -80,8 +80,10 @@ PROGRAM = """
         gc.collect()
         try:
             signal.setitimer(signal.ITIMER_REAL, min(times) * (k + 0.5) / rounds)
+            begun = time.perf_counter()
             compiled(x)
             armed = False  # what comes later comes in code of the test
+            times.append(time.perf_counter() - begun)  # less than expected: the machine had other work before
         except KeyboardInterrupt as error:
             interrupted += 1
             hit = [frame.name for frame in traceback.extract_tb(error.__traceback__)]
@@ -110,7 +112,7 @@ def test_an_interrupted_first_call_leaves_a_usable_function(what, tmp_path):
         [sys.executable, str(path), what, str(rounds)],
         capture_output=True,
         text=True,
-        timeout=200,
+        timeout=1200,  # a busy machine takes minutes
         env={**os.environ, "PYTHONPATH": str(ROOT / "src"), "BURNISH_CHECK": "0"},
     )
     assert done.returncode == 0, done.stdout + done.stderr
