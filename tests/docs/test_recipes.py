@@ -9,7 +9,6 @@ import pytest
 from burnish.capture.breaks.break_kind import CATALOG
 from burnish.capture.interpreter.opcodes import handler_registry
 from burnish.capture.python import builtin_functions
-from burnish.codegen.llvm import llvm_types
 from burnish.lower import pipeline
 from burnish.ops import import_all_operators
 from burnish.ops.operator_record import RECORDS
@@ -33,7 +32,6 @@ TABLES = (
     handler_registry.HANDLERS,
     handler_registry.REFUSED,
     handler_registry.RESOLVERS,
-    llvm_types._REGISTER,
 )
 """The tables in which recipes register."""
 
