@@ -13,14 +13,13 @@ from __future__ import annotations
 
 import math
 
-from ...tensors.dtypes import DTYPES
-
 FAR = 1 << 31
 """From this many elements on, positions are numbers of 64 bits."""
 
 LONG_LINE = 100
 """An expression with a longer text gets a line and a name of its own."""
 
+FULL_NAMES = {"u": "uint", "i": "int", "f": "float", "bf": "bfloat"}
 SHORT_NAMES = {"b8": "i1", "f16": "fp16", "f32": "fp32", "f64": "fp64"}
 """The names of types in a kernel's signature that differ from ours."""
 
@@ -28,7 +27,8 @@ SMALLEST_NORMAL = 2.0**-126
 
 
 def type_of(dtype: str) -> str:
-    return "tl.int1" if dtype == "b8" else f"tl.{DTYPES[dtype]}".replace("torch.", "")
+    letters = dtype.rstrip("0123456789")
+    return "tl.int1" if dtype == "b8" else f"tl.{FULL_NAMES[letters]}{dtype.removeprefix(letters)}"
 
 
 def signature_type(dtype: str, is_number: bool = False) -> str:
