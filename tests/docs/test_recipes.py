@@ -13,7 +13,6 @@ from burnish.lower import pipeline
 from burnish.ops import import_all_operators
 from burnish.ops.operator_record import RECORDS
 from burnish.schedule.library import autotune_candidates
-from burnish.targets import kernel_compilers
 from burnish.tensors import dtypes
 
 from . import pages
@@ -28,7 +27,6 @@ TABLES = (
     autotune_candidates._WAYS,
     builtin_functions.PYTHON_FUNCTIONS,
     *TABLES_OF_DTYPES,
-    kernel_compilers.COMPILERS,
     handler_registry.HANDLERS,
     handler_registry.REFUSED,
     handler_registry.RESOLVERS,
