@@ -195,7 +195,7 @@ def test_arguments_that_the_shape_rule_refuses_are_found():
         ),
         (lambda g: g.outputs.append(Value(F32, "lost")), "the output lost was never made"),
         (lambda g: g.outputs.append([Value(F32, "lost")]), "the output lost was never made"),
-        (lambda g: g.outputs.append(torch.zeros(1)), "is no constant"),
+        (lambda g: g.outputs.append(torch.zeros(1)), "is not a constant"),
         (lambda g: g.outputs.append(Alias(9, None)), "alias of the input number 9"),
         (
             lambda g: g.outputs.append(Alias(0, TensorType.contiguous((6,), torch.float32))),

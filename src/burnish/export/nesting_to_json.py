@@ -83,7 +83,7 @@ def decode_nesting(written: Any, depth: int = 0) -> Any:
     kind = registered().get(text(name, "the name of a class", 1000))
     if kind is None:
         raise UserError(
-            f"it holds a {name!r:.100}, which is no class that this program has registered with torch.utils._pytree. "
+            f"it holds a {name!r:.100}, which is not a class that this program registered with torch.utils._pytree. "
             f"If you know it, import it (and what registers it) before you load the file"
         )
     fields = getattr(kind, "n_sequence_fields", None)  # of what a function of torch returns

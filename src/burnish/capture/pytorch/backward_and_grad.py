@@ -241,7 +241,7 @@ class GradFields:
         if type(leaf) not in TENSOR_TYPES or not m.knows(leaf):
             return "a leaf that capture did not see"
         if not is_leaf(leaf):
-            return "a tensor that is no leaf keeps its gradient"
+            return "a tensor that is not a leaf keeps its gradient"
         if has_hooks(leaf):
             return "hooks run on a leaf's gradient"
         before = leaf.grad

@@ -90,11 +90,11 @@ def why_not_captured(m: Any, namespace: dict, given: dict) -> str | None:
         if x.requires_grad and x.device.type == "cpu":
             return "torch computes no gradients of query, key and value on CPUs"
     if type(given["enable_gqa"]) is not bool:
-        return "an argument enable_gqa that is no bool"
+        return "an argument enable_gqa that is not a bool"
     if given["block_mask"] is not None and type(given["block_mask"]) is not namespace["BlockMask"]:
         return "a block mask of a class of its own"
     if not isinstance(given["scale"], (float, int, type(None))) or type(given["return_lse"]) is not bool:
-        return "a scale that is no number"
+        return "a scale that is not a number"
     aux = given.get("return_aux")
     if aux is not None and (type(aux) is not namespace["AuxRequest"] or given["return_lse"] or aux.max_scores):
         return "auxiliary results other than lse"
