@@ -4,8 +4,8 @@
     ModelOutput(logits=x)                  {"class": ["transformers.modeling_outputs.ModelOutput", context, [0]]}
 
 A class that is registered with torch.utils._pytree is written by its name. The reader looks the name up among the
-classes that this process has registered; it imports nothing, and calls nothing of the class. What a class keeps besides
-its parts (its context, such as names of fields) is read as a plain value.
+classes that this process has registered; it imports nothing, and calls nothing of the class. The context that a
+class keeps besides its parts, such as names of fields, is read as a plain value.
 """
 
 from __future__ import annotations
