@@ -177,8 +177,8 @@ def test_names_are_given_once():
         ("graph(x: f32[2])\n  y, z = aten.exp.default x : f32[2]\n  return y", "as many types"),
         ("graph(x: f32[2])\n  y = aten.exp.default x : f32[2]\n  write y <- x\n  return", "y is not an input"),
         ("graph(x: f32[2])\n  y = aten.exp.default x x : f32[2]\n  return", "expected ','"),
-        ("graph(x: f32[2])\n  y = aten.to.dtype x, torch.nn : f32[2]\n  return", "no constant of torch's"),
-        ("graph(x: f32[2])\n  return x $", "no word, number or mark"),
+        ("graph(x: f32[2])\n  y = aten.to.dtype x, torch.nn : f32[2]\n  return", "not a constant of torch's"),
+        ("graph(x: f32[2])\n  return x $", "not a word, number or mark"),
     ],
 )
 def test_error_says_what_is_wrong_and_where(text, why):
