@@ -340,7 +340,7 @@ def _accept_show(name: str, value: object) -> frozenset[str]:
     for stage in stages:
         if stage not in STAGES:
             raise UserError(
-                f"The setting {name} ({variable(name)} in the environment) names {stage!r}, which is no stage."
+                f"The setting {name} ({variable(name)} in the environment) names {stage!r}, which is not a stage."
                 f"{did_you_mean(str(stage), STAGES)} The stages are: {', '.join(STAGES)}."
             )
     return frozenset(cast("list[str]", stages))

@@ -200,7 +200,7 @@ def test_registered_class_among_inputs_and_results(path):
         found = burnish.load(path, trust=False)(Pair(*rows(6, 6)))
         assert type(found) is Pair and found.left.shape == (6, 3)
     pytree._deregister_pytree_node(Pair)
-    with pytest.raises(UserError, match=r"Pair', which is no class that this program has registered"):
+    with pytest.raises(UserError, match=r"Pair', which is not a class that this program registered"):
         burnish.load(path, trust=False)
 
 

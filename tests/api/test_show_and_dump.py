@@ -48,7 +48,7 @@ def test_nothing_is_printed_where_nothing_is_asked_for(run_alone):
 
 def test_wrong_stage_is_an_error_at_the_first_call_that_traces(run_alone):
     _, output = run_alone(PROGRAM, status=1, BURNISH_SHOW="brakes")
-    assert "UserError" in output and "'brakes', which is no stage" in output
+    assert "UserError" in output and "'brakes', which is not a stage" in output
 
 
 def test_importing_alone_does_not_read_the_environment(run_alone):

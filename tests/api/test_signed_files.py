@@ -137,11 +137,11 @@ def test_keys_are_not_overwritten_and_the_private_one_is_private(keys, tmp_path,
 
 
 def test_what_is_no_key_is_named(signed, keys, tmp_path):
-    with pytest.raises(UserError, match="is no public key"):
+    with pytest.raises(UserError, match="is not a public key"):
         burnish.load(signed, trust=keys[0])
     with pytest.raises(UserError, match="cannot be read"):
         burnish.load(signed, trust=tmp_path / "missing.pub")
-    with pytest.raises(UserError, match="is no private key"):
+    with pytest.raises(UserError, match="is not a private key"):
         burnish.save(torch.nn.Linear(4, 4), tmp_path / "x.burnish", (X,), sign=keys[1])
     assert not (tmp_path / "x.burnish").exists()
 

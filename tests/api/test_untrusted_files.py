@@ -578,9 +578,9 @@ def change_node(**values):
         (lambda d: d["sizes"][0].update(most=3), "may only be from 0 to 3"),
         (change_node(args=[{"node": "sym_size_int"}]), "other things than 2 numbers"),
         (change_node(args=[{"node": "sym_size_int"}, "x"]), "other things than 2 numbers"),
-        (change_node(target="operator.pow", args=[{"node": "sym_size_int"}, 1 << 40]), "no small number"),
-        (lambda d: d.update(result={"class": ["os.system", None, []]}), "no class that this program has registered"),
-        (lambda d: d.update(result={"class": ["collections.deque", None, []]}), "no class that this program"),
+        (change_node(target="operator.pow", args=[{"node": "sym_size_int"}, 1 << 40]), "not a small number"),
+        (lambda d: d.update(result={"class": ["os.system", None, []]}), "not a class that this program registered"),
+        (lambda d: d.update(result={"class": ["collections.deque", None, []]}), "not a class that this program"),
         (lambda d: d.update(graphs={"forward": d["graph"]}), "a name that modules use themselves"),
     ],
 )

@@ -55,7 +55,7 @@ def test_file_is_strict_json_though_errors_may_be_infinite(tmp_path):
     small_run().write(tmp_path / "run.json")
 
     def refuse(word):
-        raise AssertionError(f"{word} is no JSON")
+        raise AssertionError(f"{word} is not JSON")
 
     json.loads((tmp_path / "run.json").read_text(), parse_constant=refuse)
 

@@ -106,7 +106,7 @@ def test_calls_that_bring_new_rounds_reach_the_limit():
             assert torch.equal(compiled(torch.ones(2), names), torch.ones(2) + sum(map(len, names)))
     given_up = [point for point in points_of(compiled) if point.given_up]
     assert given_up and all(point.made_in <= 3 for point in points_of(compiled))
-    assert any("setting segment_limit" in str(each.message) for each in told)
+    assert any("B501, setting segment_limit" in str(each.message) for each in told)
 
 
 @pytest.mark.falls_back("limit")

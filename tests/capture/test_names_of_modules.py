@@ -1,4 +1,4 @@
-"""What the program's functions and classes say about their module is no reason to trust them."""
+"""What the program's functions and classes say about their module is not a reason to trust them."""
 
 import torch
 

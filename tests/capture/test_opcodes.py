@@ -51,7 +51,7 @@ KNOWN = frozenset(
 """.split()
 )
 
-# Only in code that is no function's: type parameters in class bodies.
+# Only in code that is not a function's: type parameters in class bodies.
 BODIES_ONLY = frozenset(("LOAD_FROM_DICT_OR_GLOBALS",))
 # Never in co_code as Python shows it.
 HIDDEN = frozenset(("CACHE", "EXIT_INIT_CHECK", "EXTENDED_ARG", "INTERPRETER_EXIT"))

@@ -467,7 +467,7 @@ def test_arguments_written_to_before_backward_are_an_error():
 
 
 @pytest.mark.skipif(
-    not hasattr(torch.utils.checkpoint, "_checkpoint_impl"), reason="checkpoint is no decorator in this torch"
+    not hasattr(torch.utils.checkpoint, "_checkpoint_impl"), reason="checkpoint is not a decorator in this torch"
 )
 @program_with_caller(breaks=0)
 def test_the_decorator_checkpoints():

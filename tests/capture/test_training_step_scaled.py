@@ -63,7 +63,7 @@ def test_a_step_is_skipped_in_the_graph(kind, options):
         return train, (model, unused, optimizer, scaler)
 
     seen = trained_alike(build, batches, steps=14)
-    # The first steps make state, which is no select.
+    # The first steps make state, which is not a select.
     assert len(seen.breaks) <= 2 and set(seen.breaks) <= {"B103"} and seen.given_up == []
 
 

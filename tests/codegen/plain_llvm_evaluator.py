@@ -146,7 +146,7 @@ def instruction(x: Scalar, args: list[str], emit: Callable[[str], str], call: Ca
     if not is_float and x.op in ("min", "max"):
         sign = "u" if operand in ("u8", "b8") else "s"
         return call(f"llvm.{sign}{x.op}.{of}", of, (of, args[0]), (of, args[1]))
-    raise AssertionError(f"{x.op} of {operand} is no base operation")
+    raise AssertionError(f"{x.op} of {operand} is not a base operation")
 
 
 def cast(value: str, source: str, target: str, emit: Callable[[str], str], call: Callable[..., str]) -> str:

@@ -28,7 +28,7 @@ from triton.runtime.jit import JITFunction
 from burnish.codegen.triton import reduction_combine
 from burnish.codegen.triton.compilation.source_for_triton import function_of
 from burnish.codegen.triton.kernel_function import Printed, print_kernel
-from burnish.codegen.triton.triton_types import NUMBERS, POINTERS
+from burnish.codegen.triton.triton_types import signature_type
 from burnish.schedule.loops.loop_ir import Kernel
 
 from .numpy_reference import NUMPY
@@ -75,7 +75,7 @@ def run(
         rewritten = function.rewrite()
         args = []
         for n, (given, dtype) in enumerate(zip(addresses, printed.dtypes, strict=True)):
-            type = tl.str_to_ty(NUMBERS[dtype] if n in printed.numbers else POINTERS[dtype], None)
+            type = tl.str_to_ty(signature_type(dtype, n in printed.numbers), None)
             data = np.array([given], NUMPY[dtype] if n in printed.numbers else np.uint64)
             args.append(tl.tensor(TensorHandle(data, type), type))
         for given, size in zip(sizes, printed.sizes, strict=True):

@@ -9,12 +9,10 @@ import pytest
 from burnish.capture.breaks.break_kind import CATALOG
 from burnish.capture.interpreter.opcodes import handler_registry
 from burnish.capture.python import builtin_functions
-from burnish.codegen.llvm import llvm_types
 from burnish.lower import pipeline
 from burnish.ops import import_all_operators
 from burnish.ops.operator_record import RECORDS
 from burnish.schedule.library import autotune_candidates
-from burnish.targets import kernel_compilers
 from burnish.tensors import dtypes
 
 from . import pages
@@ -29,11 +27,9 @@ TABLES = (
     autotune_candidates._WAYS,
     builtin_functions.PYTHON_FUNCTIONS,
     *TABLES_OF_DTYPES,
-    kernel_compilers.COMPILERS,
     handler_registry.HANDLERS,
     handler_registry.REFUSED,
     handler_registry.RESOLVERS,
-    llvm_types._REGISTER,
 )
 """The tables in which recipes register."""
 

@@ -68,7 +68,7 @@ def reports(request, tmp_path_factory):
 
 
 def run(needed, into, *files):
-    """As a reader would: the settings of the tests are taken away, but an internal failure is no reason to go on."""
+    """As a reader would: the settings of the tests are taken away, but an internal failure is not a reason to go on."""
     environment = {key: value for key, value in os.environ.items() if not key.startswith("BURNISH_")}
     environment |= {
         "BURNISH_ON_ERROR": "raise",

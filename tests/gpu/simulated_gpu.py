@@ -22,7 +22,7 @@ from burnish.codegen.triton.launch_function import launching
 from burnish.ops.library import classification_losses
 from burnish.runtime.linking import cuda_module_loader
 from burnish.schedule import device_facts
-from burnish.targets import cuda, kernel_compilers
+from burnish.targets import cuda
 
 from ..codegen.triton_interpreter import Interpreted
 
@@ -144,10 +144,11 @@ def interpreted(gpus: int = 1) -> Iterator[list[str]]:
     texts.clear()
     forms.clear()
     turns = itertools.cycle(range(gpus))
-    kernel_compilers.COMPILERS[MACHINE.name] = lambda launches: [
-        kernel_of(launch.kernel, launch.numbers, next(turns)) for launch in launches
-    ]
-    kernel_compilers.SYMBOLIC_COMPILERS[MACHINE.name] = compiled_open
+    machine = replace(
+        MACHINE,
+        compile_kernels=lambda launches: [kernel_of(launch.kernel, launch.numbers, next(turns)) for launch in launches],
+        compile_symbolic_kernels=compiled_open,
+    )
     before = (
         cuda_module_loader.current_device,
         cuda_module_loader.current_stream,
@@ -158,12 +159,11 @@ def interpreted(gpus: int = 1) -> Iterator[list[str]]:
     cuda_module_loader.run_on_other_gpu = elsewhere
     classification_losses.DEVICES["cpu"] = lambda: True
     cuda_module_loader.explained = lambda result: f"{failures[0]!r}"
-    with device_facts.substitute_target("cpu", MACHINE), burnish.settings.patch(cache=False, never_slower=False):
+    with device_facts.substitute_target("cpu", machine), burnish.settings.patch(cache=False, never_slower=False):
         try:
             yield ran
         finally:
             del classification_losses.DEVICES["cpu"]
-            del kernel_compilers.COMPILERS[MACHINE.name], kernel_compilers.SYMBOLIC_COMPILERS[MACHINE.name]
             (
                 cuda_module_loader.current_device,
                 cuda_module_loader.current_stream,

@@ -60,7 +60,7 @@ class Tokens:
         self.start = self.at
         found = TOKEN.match(self.line, self.at)
         if found is None or found.lastgroup is None:
-            raise self.error("this is no word, number or mark")
+            raise self.error("this is not a word, number or mark")
         self.kind, self.text, self.at = found.lastgroup, found[found.lastgroup], found.end()
 
     def take(self) -> str:
@@ -177,7 +177,7 @@ class GraphParser:
         if name in self.values:
             raise tokens.error(f"there are two values called {name}")
         if name in RESERVED:
-            raise tokens.error(f"{name} is no name of a value")
+            raise tokens.error(f"{name} is not a name of a value")
         self.values[name] = Value(type, self.graph.fresh_name(name))
         return self.values[name]
 
@@ -190,7 +190,7 @@ class GraphParser:
     def input(self, tokens: Tokens) -> int:
         value = self.value(tokens)
         if value not in self.graph.inputs:
-            raise tokens.error(f"{value} is no input")
+            raise tokens.error(f"{value} is not an input")
         return self.graph.inputs.index(value)
 
     def node(self, tokens: Tokens) -> None:
@@ -253,7 +253,7 @@ class GraphParser:
         if tokens.text.startswith("torch."):
             found = getattr(torch, tokens.text.removeprefix("torch."), None)
             if not isinstance(found, TORCH_CONSTANTS):
-                raise tokens.error("this is no constant of torch's")
+                raise tokens.error("this is not a constant of torch's")
             tokens.take()
             return found
         if tokens.taken("complex", "("):
@@ -288,7 +288,7 @@ def operator(tokens: Tokens, name: str) -> Op:
 def tensor_type(tokens: Tokens) -> TensorType:
     name = tokens.word("a type")
     if name not in DTYPES:
-        raise tokens.error(f"{name} is no dtype: {', '.join(DTYPES)}")
+        raise tokens.error(f"{name} is not a dtype: {', '.join(DTYPES)}")
     shape = tokens.integers("[", "]")
     stride = tokens.integers("{", "}") if tokens.is_at("{") else contiguous_stride(shape)
     if len(stride) != len(shape):

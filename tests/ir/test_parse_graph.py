@@ -172,13 +172,13 @@ def test_names_are_given_once():
         ("graph(x: f32[2])\n  y = aten.expp.default x : f32[2]\n  return y", "no operator called aten.expp"),
         ("graph(x: f32[2])\n  y = nothing x : f32[2]\n  return y", "no operator called nothing"),
         ("graph(x: f32[2])\n  x = aten.exp.default x : f32[2]\n  return x", "two values called x"),
-        ("graph(x: f33[2])\n  return x", "f33 is no dtype"),
+        ("graph(x: f33[2])\n  return x", "f33 is not a dtype"),
         ("graph(x: f32[2]{1, 1})\n  return x", "as many strides as sizes"),
         ("graph(x: f32[2])\n  y, z = aten.exp.default x : f32[2]\n  return y", "as many types"),
-        ("graph(x: f32[2])\n  y = aten.exp.default x : f32[2]\n  write y <- x\n  return", "y is no input"),
+        ("graph(x: f32[2])\n  y = aten.exp.default x : f32[2]\n  write y <- x\n  return", "y is not an input"),
         ("graph(x: f32[2])\n  y = aten.exp.default x x : f32[2]\n  return", "expected ','"),
-        ("graph(x: f32[2])\n  y = aten.to.dtype x, torch.nn : f32[2]\n  return", "no constant of torch's"),
-        ("graph(x: f32[2])\n  return x $", "no word, number or mark"),
+        ("graph(x: f32[2])\n  y = aten.to.dtype x, torch.nn : f32[2]\n  return", "not a constant of torch's"),
+        ("graph(x: f32[2])\n  return x $", "not a word, number or mark"),
     ],
 )
 def test_error_says_what_is_wrong_and_where(text, why):

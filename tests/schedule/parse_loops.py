@@ -293,7 +293,7 @@ class ScalarTokens:
         while True:
             found = TOKEN.match(text, at)
             if found is None or found.lastgroup is None:
-                raise self.error(f"'{text[at:]}' is no expression")
+                raise self.error(f"'{text[at:]}' is not an expression")
             yield found.lastgroup, found[found.lastgroup]
             at = found.end()
 

@@ -5,6 +5,7 @@ from dataclasses import replace
 import pytest
 import torch
 
+from burnish.schedule import device_facts
 from burnish.schedule.library.autotune_candidates import candidates
 from burnish.schedule.library.call_candidates import mkl
 from burnish.schedule.library.call_candidates.linear import why_not_plain
@@ -12,7 +13,6 @@ from burnish.schedule.library.call_candidates.onednn_limits import why_not_fused
 from burnish.schedule.library.call_specs import Activation, LinearSpec
 from burnish.schedule.library.candidate import bound
 from burnish.schedule.library.measure_candidates import bind
-from burnish.schedule.library.own_kernels import matmul_tiling_and_packing
 
 from .library_references import ACTIVATIONS, bf16, check_all, error, f32, make_inputs, reference, strided, unset
 
@@ -212,7 +212,7 @@ def test_without_the_libraries_eager_is_left(monkeypatch):
     monkeypatch.setattr(mkl, "library", lambda: None)
     assert "mkl packed" not in [c.name for c in candidates(spec)]
     monkeypatch.setattr(torch.backends.mkldnn, "is_available", lambda: False)
-    monkeypatch.setattr(matmul_tiling_and_packing, "_makers", [])
+    monkeypatch.setitem(device_facts._targets, "cpu", device_facts.CPU)
     assert [c.name for c in candidates(spec)] == ["addmm"]
     assert why_not(spec) == "torch runs without oneDNN"
 

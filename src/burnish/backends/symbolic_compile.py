@@ -36,7 +36,7 @@ Compile = Callable[[GraphModule, list[Any]], Callable[..., Any]]
 SYMBOLS = (torch.SymInt, torch.SymFloat)
 
 
-class Place(NamedTuple):
+class SymbolPlace(NamedTuple):
     """Where the value of a symbol is found among the inputs: a number, or a tensor's size."""
 
     input: int
@@ -87,8 +87,10 @@ def compile_symbolic(compile_graph: Compile, gm: GraphModule, example_inputs: li
     """Compiles for the example inputs, and again where the numbers of a call do not fit: up to ``LIMIT`` times."""
     symbolic = request_of(gm).symbolic_inputs
     shapes = {} if symbolic is None else symbolic.shapes
-    places = [Place(at, dim) for at, sizes in shapes.items() for dim, size in enumerate(sizes) if type(size) is not int]
-    places += [Place(at, None) for at, value in enumerate(example_inputs) if is_symbolic_number(value)]
+    places = [
+        SymbolPlace(at, dim) for at, sizes in shapes.items() for dim, size in enumerate(sizes) if type(size) is not int
+    ]
+    places += [SymbolPlace(at, None) for at, value in enumerate(example_inputs) if is_symbolic_number(value)]
     numbers_at = [at for at, value in enumerate(example_inputs) if isinstance(value, NUMBERS)]
     variants: list[Variant] = []
     lock = fork_safe_locks.rlock()
@@ -181,7 +183,7 @@ def with_own_errors(gm: GraphModule, run: Callable[..., Any]) -> Callable[..., A
 
 
 def compile_with_symbols(
-    compile_graph: Compile, gm: GraphModule, inputs: list[Any], places: list[Place]
+    compile_graph: Compile, gm: GraphModule, inputs: list[Any], places: list[SymbolPlace]
 ) -> tuple[Callable[[list[Any]], bool], Callable[..., Any], bool]:
     """The condition for other numbers, the code, and whether the code is the graph itself."""
     # These imports are slow.
@@ -202,14 +204,14 @@ def compile_with_symbols(
             if is_symbolic_number(value):
                 symbol = environment.create_unspecified_symbol(value, source, DimDynamic.DYNAMIC)
                 make = environment.create_symintnode if type(value) is int else environment.create_symfloatnode
-                examples[at] = shown[at] = of_places[Place(at, None)] = make(symbol, hint=value, source=source)
+                examples[at] = shown[at] = of_places[SymbolPlace(at, None)] = make(symbol, hint=value, source=source)
             elif type(value) in (torch.Tensor, torch.nn.Parameter) and value.layout is torch.strided:
                 open_dims = {place.dimension for place in places if place.input == at}
                 wanted = [DimDynamic.DYNAMIC if dim in open_dims else DimDynamic.STATIC for dim in range(value.dim())]
                 about = StatefulSymbolicContext(dynamic_sizes=wanted, tensor_source=source, view_base_context=None)
                 context.tensor_to_context[value] = about
                 shown[at] = mode.from_tensor(value, source=source, symbolic_context=about)
-                of_places.update({Place(at, dim): shown[at].shape[dim] for dim in open_dims})
+                of_places.update({SymbolPlace(at, dim): shown[at].shape[dim] for dim in open_dims})
         symbols = [of_places.get(place, place.value(inputs)) for place in places]
         sizes = {
             str(symbol): (place, symbol)

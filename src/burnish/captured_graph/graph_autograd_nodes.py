@@ -33,7 +33,7 @@ MOST_SEPARATE = 64
 
 
 @dataclass(frozen=True, slots=True)
-class Target:
+class GradientTarget:
     """Where a gradient leaves a piece: at a port, or at an input of the whole graph. None where it ends."""
 
     port: int | None
@@ -48,10 +48,10 @@ class Piece:
     """The ports whose gradients it takes."""
     saves: bool
     """Whether one of its nodes saves tensors: then backward can run through it only once."""
-    leaving: dict[Any, dict[int, Target]] = field(default_factory=dict)
+    leaving: dict[Any, dict[int, GradientTarget]] = field(default_factory=dict)
     """By node and number of its edge."""
 
-    def targets(self) -> list[Target]:
+    def targets(self) -> list[GradientTarget]:
         return list(dict.fromkeys(target for edges in self.leaving.values() for target in edges.values()))
 
 
@@ -323,19 +323,19 @@ class PieceFinder:
                 leaving.append((pieces[here], node, number, edge, alias))
         for piece, node, number, edge, alias in leaving:
             if alias is not None:
-                target = Target(len(ports) + alias)
+                target = GradientTarget(len(ports) + alias)
             elif edge in ports:
-                target = Target(ports[edge])
+                target = GradientTarget(ports[edge])
             else:
-                target = Target(None, None if edge[1] == NOWHERE else edge[1])
+                target = GradientTarget(None, None if edge[1] == NOWHERE else edge[1])
             piece.leaving.setdefault(node, {})[number] = target
         return Pieces(self.flows, inner, self.aliases, pieces)
 
 
-def ports_reaching(piece: Piece, edges: Sequence[Edge]) -> dict[Target, int]:
+def ports_reaching(piece: Piece, edges: Sequence[Edge]) -> dict[GradientTarget, int]:
     """For each target of a piece, a bit mask of the ports it makes that reach it. `edges` are those of the ports."""
     found = dict.fromkeys(piece.nodes, 0)
-    targets: dict[Target, int] = {}
+    targets: dict[GradientTarget, int] = {}
     for bit, port in enumerate(piece.makes):
         found[edges[port][0]] |= 1 << bit
     for node in piece.nodes:

@@ -3,8 +3,8 @@
     lock = fork_safe_locks.lock()         a threading.Lock
 
 `os.fork` copies the memory and one thread. A lock that another thread held at that moment would be held for ever in
-the child. What our locks guard is replaced as a whole, so the child may simply reset them. (`logging` does the same
-with its locks.)
+the child. The data behind our locks is replaced as a whole, so the child may simply reset them. (`logging` does
+the same with its locks.)
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Errors from outside: raised in this thread by a signal handler, or by another thread (``PyThreadState_SetAsyncExc``).
 
 Python raises one wherever the thread happens to be, mostly in our code. There it says nothing about what that code was
-doing: it is no defect, and no reason to refuse a graph. So whoever handles every ``Exception`` lets it pass first:
+doing: it is neither a defect nor a reason to refuse a graph. Code that handles every ``Exception`` lets it pass first:
 
     try:
         compiled = backend(graph)
@@ -9,7 +9,7 @@ doing: it is no defect, and no reason to refuse a graph. So whoever handles ever
         reraise_from_outside(error)
         compiled = eager                # the backend failed
 
-A test (tests/architecture) finds handlers that do not.
+A test (tests/test_architecture.py) finds handlers that do not.
 """
 
 from __future__ import annotations

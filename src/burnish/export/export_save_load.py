@@ -50,8 +50,8 @@ def save(
 
     fn: what ``export`` takes, or what it returned. It is compiled for torch's current mode: under ``torch.no_grad()``
         for inference, else with gradients where parameters require them.
-    sign: the file of a private key, which ``burnish keygen`` makes. Who has its public key can let the file's machine
-        code run: ``burnish.load(path, trust="release.key.pub")``.
+    sign: the file of a private key, which ``burnish keygen`` makes. With its public key, the file's machine code may
+        run: ``burnish.load(path, trust="release.key.pub")``.
     """
     from .exported_program import Exported
     from .precompile import NativeGraph

@@ -105,7 +105,7 @@ def _decode_node(
         if kwargs or len(args) != (1 if of_one else 2) or not all(type(x) in NUMBERS for x in args):
             raise UserError(f"it computes a size by {target}, with other things than {1 if of_one else 2} numbers")
     if target == "operator.pow" and not (len(args) == 2 and type(args[1]) in (int, float) and abs(args[1]) <= 8):
-        raise UserError("it raises a size to a power that is no small number")
+        raise UserError("it raises a size to a power that is not a small number")
     if op == "call_function":
         node = graph.create_node(op, operation(target, trust), args, kwargs, name)
     elif op == "call_method" and is_method(target) and args and isinstance(args[0], torch.fx.Node):

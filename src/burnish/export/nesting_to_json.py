@@ -4,8 +4,8 @@
     ModelOutput(logits=x)                  {"class": ["transformers.modeling_outputs.ModelOutput", context, [0]]}
 
 A class that is registered with torch.utils._pytree is written by its name. The reader looks the name up among the
-classes that this process has registered; it imports nothing, and calls nothing of the class. What a class keeps besides
-its parts (its context, such as names of fields) is read as a plain value.
+classes that this process has registered; it imports nothing, and calls nothing of the class. The context that a
+class keeps besides its parts, such as names of fields, is read as a plain value.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ def decode_nesting(written: Any, depth: int = 0) -> Any:
     kind = registered().get(text(name, "the name of a class", 1000))
     if kind is None:
         raise UserError(
-            f"it holds a {name!r:.100}, which is no class that this program has registered with torch.utils._pytree. "
+            f"it holds a {name!r:.100}, which is not a class that this program registered with torch.utils._pytree. "
             f"If you know it, import it (and what registers it) before you load the file"
         )
     fields = getattr(kind, "n_sequence_fields", None)  # of what a function of torch returns

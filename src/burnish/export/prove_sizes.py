@@ -2,7 +2,7 @@
 
 The trace knows for which symbols the program needs one value, and its conditions on the others (``DeclaredSizes``). The
 conditions on one symbol give the interval around the example in which they hold. There, the recorded calls are repeated
-without data (``SizeBox``): at both ends, at 0 and 1, and where two symbols are equal. What does not hold is
+without data (``SizeBox``): at both ends, at 0 and 1, and where two symbols are equal. A condition that does not hold is
 
 * an error, with the user's line and a declaration that holds, if the range was declared with a ``Dim``;
 * a narrower range, for ``Dim.AUTO`` and ``Dim.DYNAMIC``, and from below where 0 was not declared but is the default;

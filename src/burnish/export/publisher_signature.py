@@ -107,7 +107,7 @@ def _read(path: PathLike, kind: str) -> Any:
         else:
             key = crypto.serialization.load_pem_public_key(text)
     except Exception as error:
-        raise UserError(f"{os.fspath(path)} is no {kind} key in the PEM format: {error}.") from error
+        raise UserError(f"{os.fspath(path)} is not a {kind} key in the PEM format: {error}.") from error
     wanted = crypto.ed25519.Ed25519PrivateKey if kind == "private" else crypto.ed25519.Ed25519PublicKey
     if not isinstance(key, wanted):
         raise UserError(f"{os.fspath(path)} is a {kind} key, but none of ed25519. `burnish keygen FILE` makes one.")

@@ -32,7 +32,7 @@ PER_DIMENSION = re.compile(r"^(.*?):(\d+)$", re.DOTALL)
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class ParameterPath:
     """Where the function finds a value: a parameter, or a global, and the steps from there."""
 
     root: str
@@ -54,7 +54,7 @@ class DynamicSpec:
     varargs: list[Any] = field(default_factory=list[Any])
     varkw: dict[str, Any] = field(default_factory=dict[str, Any])
 
-    def at(self, place: Place, signature: inspect.Signature | None) -> Any:
+    def at(self, place: ParameterPath, signature: inspect.Signature | None) -> Any:
         """The specification of a place, or None."""
         if place.is_global:
             return None
@@ -170,7 +170,7 @@ class SizeRequests:
     sources: Sequence[DynamicSource]
     values: frozenset[int]
     signature: inspect.Signature | None
-    place_of: Callable[[Any], Place | None]
+    place_of: Callable[[Any], ParameterPath | None]
 
     def __bool__(self) -> bool:
         return self.spec is not None or bool(self.sources) or bool(self.values)

@@ -147,7 +147,7 @@ def wrong_arguments(node: Node) -> Iterator[str]:
     args = node.args[1:] if node.op in (RUN, PREPARE) else node.args
     for arg in (*args, *node.kwargs.values()):
         yield from (
-            f"{part!r} is no constant that a graph may hold"
+            f"{part!r} is not a constant that a graph may hold"
             for part in leaves(arg)
             if not isinstance(part, (Value, *CONSTANTS))
         )
@@ -253,7 +253,7 @@ def wrong_outputs(graph: Graph, made: set[Value]) -> Iterator[str]:
         else:
             yield from (f"the output {value} was never made" for value in values_in(out) if value not in made)
             yield from (
-                f"the output {part!r} is no constant"
+                f"the output {part!r} is not a constant"
                 for part in leaves(out)
                 if not isinstance(part, (Value, *CONSTANTS))
             )

@@ -11,13 +11,12 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Any
 
 import torch
 
 from ..ops.scalar_ir import Scalar
-from .library.gpu_matmul_spec import Maker
-from .library.measure_candidates import Clock
 
 
 def _anything(expression: Scalar) -> str | None:
@@ -66,13 +65,22 @@ class Target:
     why_not_printed: Callable[[Scalar], str | None] = _anything
     aligned: int = 0
     """Row alignment in bytes at which libraries multiply matrices faster. 0: alignment does not matter."""
-    matmul_compiler: Callable[[], Maker] | None = None
-    """Returns the generator of our own matmul kernels, or is None. It is called when a product is scheduled."""
+    matmul_compiler: Callable[[], Any] | None = None
+    """Returns the generator of our own matmul kernels (`gpu_matmul_spec.Maker`), or is None. It is called when a
+    product is scheduled."""
     copy_seconds: float = 0.3e-9
     """Seconds for each byte that is copied into another layout."""
-    clock: Callable[[], Clock | None] | None = None
-    """Returns the timer of torch's convolutions on this target, or None. Without one, `library.choose_calls` measures
-    as on a CPU."""
+    clock: Callable[[], Any] | None = None
+    """Returns the timer of torch's convolutions on this target (`measure_candidates.Clock`), or None. Without one,
+    `library.choose_calls` measures as on a CPU."""
+    compile_kernels: Callable[[Any], Any] | None = None
+    """Compiles the launches of a plan on one device (`targets.kernel_compilers.Compile`). None: as for the CPU,
+    together with library calls."""
+    compile_symbolic_kernels: Callable[[Any, Any], Any] | None = None
+    """The same for symbolic sizes (`CompileSymbolic`). None: kernels are compiled one by one."""
+    native_kernels: Any = None
+    """Compiles our own native functions for library calls (`matmul_tiling_and_packing.NativeKernelMaker`). Without it,
+    they are no candidates."""
 
 
 CPU = Target(
@@ -101,9 +109,10 @@ def register_target(device_type: str, target: Target | None) -> None:
 
 @contextlib.contextmanager
 def substitute_target(device_type: str, target: Target) -> Iterator[None]:
-    """Replaces a target temporarily: for tests, and to inspect the code for another target."""
+    """Replaces a target temporarily: for tests, and to inspect the code for another target. The tensors are where they
+    were, so the native functions for library calls stay."""
     before = _targets.get(device_type)
-    register_target(device_type, target)
+    register_target(device_type, target if before is None else replace(target, native_kernels=before.native_kernels))
     try:
         yield
     finally:

@@ -1,9 +1,11 @@
-"""The target for CPUs: kernels by LLVM. Importing it registers our own kernels of library calls with the scheduler.
+"""The target for CPUs: kernels by LLVM. Importing it registers the target with our own kernels of library calls.
 
 `schedule.device_facts` holds the machine facts, since the scheduler plans for CPUs without a code generator too.
 """
 
 from __future__ import annotations
+
+from dataclasses import replace
 
 from ..codegen.llvm.compile_to_machine_code import compile_kernel, compile_kernels
 from ..codegen.llvm.functions import (
@@ -18,26 +20,26 @@ from ..codegen.llvm.functions import (
 )
 from ..codegen.llvm.functions.quantized import dequantized_weight, int4_fixed_point_product, integer_product
 from ..codegen.llvm.target_cpu import host
-from ..schedule.library.own_kernels.matmul_tiling_and_packing import NativeKernelMaker, register_maker
+from ..schedule.device_facts import CPU, register_target
+from ..schedule.library.own_kernels.matmul_tiling_and_packing import NativeKernelMaker
 
-register_maker(
-    NativeKernelMaker(
-        product=matmul.make,
-        batched=batched_matmul.make_batched,
-        padding=pad_image.pad,
-        attention=attention.make_attention,
-        token_attention=token_attention.make_token_attention,
-        recurrence=recurrent_layer.make_recurrent,
-        skinny_gemm=skinny_gemm.make_skinny_gemm,
-        quantized=int4_fixed_point_product.make_quantized,
-        dequantized=dequantized_weight.make_dequantized,
-        integers=integer_product.make_integers,
-        gemm=mkl_gemm.make_gemm,
-        dtypes_of_gemm=mkl_gemm.dtypes,
-        dtypes_of_tiles=matmul.dtypes,
-        dtypes_of_matrix_units=matmul.dtypes_of_matrix_units,
-        shape=matmul.tile_shape,
-    )
+NATIVE_KERNELS = NativeKernelMaker(
+    product=matmul.make,
+    batched=batched_matmul.make_batched,
+    padding=pad_image.pad,
+    attention=attention.make_attention,
+    token_attention=token_attention.make_token_attention,
+    recurrence=recurrent_layer.make_recurrent,
+    skinny_gemm=skinny_gemm.make_skinny_gemm,
+    quantized=int4_fixed_point_product.make_quantized,
+    dequantized=dequantized_weight.make_dequantized,
+    integers=integer_product.make_integers,
+    gemm=mkl_gemm.make_gemm,
+    dtypes_of_gemm=mkl_gemm.dtypes,
+    dtypes_of_tiles=matmul.dtypes,
+    dtypes_of_matrix_units=matmul.dtypes_of_matrix_units,
+    shape=matmul.tile_shape,
 )
+register_target("cpu", replace(CPU, native_kernels=NATIVE_KERNELS))
 
 __all__ = ["compile_kernel", "compile_kernels", "host"]

@@ -28,7 +28,6 @@ from ..schedule.library.measure_candidates import Clock
 from ..schedule.loops.build_kernel import Launch
 from ..schedule.loops.loop_ir import Kernel
 from ..tensors.fit_size_formulas import Space
-from .kernel_compilers import COMPILERS, SYMBOLIC_COMPILERS
 
 if TYPE_CHECKING:
     from ..codegen.triton.symbolic_size_kernel import SymbolicKernel
@@ -52,30 +51,6 @@ def clock_of_torch() -> Clock:
 
     # Few runs: each of fifty convolutions may have two candidates, and a graph waits for all of them.
     return Clock(functools.partial(seconds_of, rounds=2, at_once=4), torch.cuda.device, torch.cuda.get_device_name)
-
-
-TRITON = Target(
-    "triton",
-    has_enough_parallelism=fills_gpu,
-    fewest_rows=FEWEST_ROWS,
-    side_by_side=COLUMNS,
-    short=(LONGEST_WHOLE, 256),
-    parts=(1024, 512, 256, 128, 64, 32, 16, 8, 4, 2),
-    least_part=(2048, 16),
-    most_programs=1056,
-    cuts_several=True,
-    most_together=1 << 21,
-    keeps_operands=True,
-    has_arena=False,
-    has_checks=False,
-    has_atomics=True,
-    hoists_rows=True,
-    why_not_printed=why_not_printable,
-    aligned=16,
-    matmul_compiler=matmul_compiler,
-    copy_seconds=0.8e-12,
-    clock=clock,
-)
 
 
 def compile_for_gpu(launches: Sequence[Launch]) -> Sequence[CudaKernel]:
@@ -109,6 +84,32 @@ def compile_kernel_for_gpu(kernel: Kernel, device: torch.device) -> CudaKernel:
     return made
 
 
+TRITON = Target(
+    "triton",
+    has_enough_parallelism=fills_gpu,
+    fewest_rows=FEWEST_ROWS,
+    side_by_side=COLUMNS,
+    short=(LONGEST_WHOLE, 256),
+    parts=(1024, 512, 256, 128, 64, 32, 16, 8, 4, 2),
+    least_part=(2048, 16),
+    most_programs=1056,
+    cuts_several=True,
+    most_together=1 << 21,
+    keeps_operands=True,
+    has_arena=False,
+    has_checks=False,
+    has_atomics=True,
+    hoists_rows=True,
+    why_not_printed=why_not_printable,
+    aligned=16,
+    matmul_compiler=matmul_compiler,
+    copy_seconds=0.8e-12,
+    clock=clock,
+    compile_kernels=compile_for_gpu,
+    compile_symbolic_kernels=compile_symbolic_for_gpu,
+)
+
+
 def cubins_here() -> dict[str, str]:
     """What the machine code of GPU kernels depends on, for the first GPU of this machine, if it has one."""
     if cuda_module_loader.why_not() is not None:
@@ -117,10 +118,6 @@ def cubins_here() -> dict[str, str]:
 
     major, minor = torch.cuda.get_device_capability(0)
     return {KIND: toolchain_key(10 * major + minor)}
-
-
-COMPILERS[TRITON.name] = compile_for_gpu
-SYMBOLIC_COMPILERS[TRITON.name] = compile_symbolic_for_gpu
 
 
 @once

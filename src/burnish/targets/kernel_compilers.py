@@ -3,7 +3,7 @@
     kernels = compile_launches(launches)          the kernels of a plan, in order
     symbolic_compiler_for(device)(alike, space)   kernels for symbolic sizes, each from those for a few sizes
 
-A target other than the CPU adds its compilers to `COMPILERS` and `SYMBOLIC_COMPILERS`.
+A target other than the CPU has its compilers in its record.
 """
 
 from __future__ import annotations
@@ -15,16 +15,12 @@ import torch
 from .. import events
 from ..runtime.linking.cuda_module_loader import CudaKernel
 from ..runtime.program.native_kernels import NativeKernel
-from ..schedule.device_facts import CPU, target_of
+from ..schedule.device_facts import target_of
 from ..schedule.loops.build_kernel import Launch
 from ..tensors.fit_size_formulas import Space
 
 Compile = Callable[[Sequence[Launch]], Sequence[NativeKernel | CudaKernel]]
 CompileSymbolic = Callable[[Sequence[Sequence[Launch]], Space], Sequence[CudaKernel]]
-
-COMPILERS: dict[str, Compile] = {}
-SYMBOLIC_COMPILERS: dict[str, CompileSymbolic] = {}
-"""By the name of the target, without the CPU."""
 
 
 @events.stage("codegen")
@@ -37,7 +33,7 @@ def compile_launches(launches: Sequence[Launch], compile_for_cpu: Compile) -> li
     by_device.setdefault(torch.device("cpu"), [])  # library calls of the CPU may need compilation as well
     for device, numbers in by_device.items():
         target = target_of(device)
-        compiler = compile_for_cpu if target is None or target is CPU else COMPILERS[target.name]
+        compiler = (target and target.compile_kernels) or compile_for_cpu
         found.update(zip(numbers, compiler([launches[number] for number in numbers]), strict=True))
     return [found[number] for number in range(len(launches))]
 
@@ -45,4 +41,4 @@ def compile_launches(launches: Sequence[Launch], compile_for_cpu: Compile) -> li
 def symbolic_compiler_for(device: torch.device) -> CompileSymbolic | None:
     """The compiler of kernels for symbolic sizes; None for the CPU, which compiles them one by one."""
     target = target_of(device)
-    return None if target is None or target is CPU else SYMBOLIC_COMPILERS[target.name]
+    return None if target is None else target.compile_symbolic_kernels

@@ -3,8 +3,8 @@
     >>> DTYPES["bf16"], DIGITS["bf16"], WIDE["bf16"]
     (torch.bfloat16, 8, 'f32')
 
-A new dtype is a record here and its types in the code generators (`codegen/llvm/llvm_types.py`,
-`codegen/triton/triton_types.py`).
+A new dtype is a record here. The code generators derive their types from it. A float that LLVM does not know also needs
+its conversions, in `codegen/llvm/scalar_operations.py`.
 """
 
 from __future__ import annotations

@@ -29,7 +29,7 @@ def fails(program: Program, kind: str) -> bool:
     try:
         failure = check(program).failure
     except Exception:
-        # It is no program any more: a name that nothing defines.
+        # It is not a program any more: a name that nothing defines.
         return False
     return failure is not None and failure.kind == kind
 

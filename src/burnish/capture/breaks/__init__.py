@@ -15,52 +15,13 @@ they define ``fn``, the function a user would compile, and the code after its de
 Codes never change their meaning. B1xx ``data``, B2xx ``calls``, B3xx ``language``, B4xx ``state``, B5xx ``limits``.
 """
 
-from .break_kind import CATALOG, GROUPS, BreakKind
-from .break_record import Break, Location
-from .calls import (
-    BACKWARD_CALL,
-    COLLECTIVE_CALL,
-    DISABLED_CALL,
-    FOREIGN_COMPILED,
-    GRAPH_BREAK_REQUEST,
-    OPAQUE_CALL,
-    OPAQUE_FUNCTION,
-    RANDOM_CALL,
-)
-from .data import DATA_BRANCH, DATA_READ, DATA_SHAPE, LIVE_VALUE, SUBCLASS_TENSOR, TENSOR_ERROR, UNKNOWN_TENSOR
-from .language import OPAQUE_OPCODE, OUTSIDE_ITERATOR, RAISED, UNREBUILDABLE, USER_HASH
-from .limits import SEGMENT_LIMIT
-from .state import GLOBAL_SWITCH, GPU_CALL, TENSOR_STATE, UNSUPPORTED_WRITE
-
-__all__ = [
-    "BACKWARD_CALL",
-    "CATALOG",
-    "COLLECTIVE_CALL",
-    "DATA_BRANCH",
-    "DATA_READ",
-    "DATA_SHAPE",
-    "DISABLED_CALL",
-    "FOREIGN_COMPILED",
-    "GLOBAL_SWITCH",
-    "GPU_CALL",
-    "GRAPH_BREAK_REQUEST",
-    "GROUPS",
-    "LIVE_VALUE",
-    "OPAQUE_CALL",
-    "OPAQUE_FUNCTION",
-    "OPAQUE_OPCODE",
-    "OUTSIDE_ITERATOR",
-    "RAISED",
-    "RANDOM_CALL",
-    "SEGMENT_LIMIT",
-    "SUBCLASS_TENSOR",
-    "TENSOR_ERROR",
-    "TENSOR_STATE",
-    "UNKNOWN_TENSOR",
-    "UNREBUILDABLE",
-    "UNSUPPORTED_WRITE",
-    "USER_HASH",
-    "Break",
-    "BreakKind",
-    "Location",
-]
+from .break_kind import CATALOG as CATALOG
+from .break_kind import GROUPS as GROUPS
+from .break_kind import BreakKind as BreakKind
+from .break_record import Break as Break
+from .break_record import Location as Location
+from .calls import *
+from .data import *
+from .language import *
+from .limits import *
+from .state import *

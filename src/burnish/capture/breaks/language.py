@@ -8,32 +8,47 @@ OPAQUE_OPCODE = kind(
     "B301",
     "opaque-opcode",
     title="a Python instruction that capture does not follow",
-    why="""Some bytecode instructions, above all those of `await`, `async for` and `async with`, hand control to code
-        outside the function and have no graph form. Python runs them.""",
-    what_to_do="""Put the tensor work into an ordinary function, compile that one, and call it from the asynchronous
-        code.""",
+    why="""A few bytecode instructions call Python code of the program in a way that capture does not follow, such as a
+        `match` statement whose pattern reads a property. Those of `await`, `async for` and `async with` hand control
+        to an event loop. Python runs them. An `async def` itself is not compiled.""",
+    what_to_do="""Read the property before, or compare with `if`. Put tensor work of asynchronous code into an ordinary
+        function, compile that one, and call it from the asynchronous code.""",
     broken="""
-        import asyncio
         import torch
 
-        async def fn(x):
-            await asyncio.sleep(0)
-            return x * 2 + 1
+        class Shape:
+            def __init__(self, sides):
+                self.sides = sides
 
-        asyncio.run(fn(torch.ones(3)))
+            @property
+            def is_square(self):
+                return self.sides[0] == self.sides[1]
+
+        def fn(x, shape):
+            match shape:
+                case Shape(is_square=True):
+                    return x * 2
+            return x
+
+        fn(torch.ones(3), Shape([2, 2]))
         """,
     fixed="""
-        import asyncio
         import torch
 
-        def fn(x):
-            return x * 2 + 1
+        class Shape:
+            def __init__(self, sides):
+                self.sides = sides
 
-        async def serve(x):
-            await asyncio.sleep(0)
-            return fn(x)
+            @property
+            def is_square(self):
+                return self.sides[0] == self.sides[1]
 
-        asyncio.run(serve(torch.ones(3)))
+        def fn(x, shape):
+            if isinstance(shape, Shape) and shape.is_square:
+                return x * 2
+            return x
+
+        fn(torch.ones(3), Shape([2, 2]))
         """,
 )
 
@@ -123,29 +138,41 @@ UNREBUILDABLE = kind(
     "unrebuildable",
     title="a value made here cannot be rebuilt from the graph",
     why="""A value that the function makes and passes on (returns it, stores it, needs it after a break) is rebuilt on
-        every run, from its parts. An open file, a match of a regular expression, a thread or an iterator of C code
-        has no parts that it could be built from.""",
+        every run, from its parts. Some have no such parts: an iterator over a dictionary that has changed since, or a
+        function of a text that `exec` runs. An object whose class has `__del__` runs code at the moment when it is
+        dropped, which is not repeated either. Without `fullgraph=True` the code runs eagerly from there.""",
     what_to_do="""Take out the plain data you need (a string, a number, a list) and hand that on. Or make the object
         outside and pass it in.""",
     broken="""
-        import re
         import torch
 
+        class Handle:
+            def __init__(self, name):
+                self.name = name
+
+            def __del__(self):
+                self.name = None
+
         def fn(x, name):
-            match = re.match(r"layer(\\d+)", name)
-            return x * 2, match
+            handle = Handle(name)
+            return x * len(handle.name)
 
         fn(torch.ones(3), "layer7")
         """,
     fixed="""
-        import re
         import torch
 
-        def fn(x, name):
-            match = re.match(r"layer(\\d+)", name)
-            return x * 2, match[1]
+        class Handle:
+            def __init__(self, name):
+                self.name = name
 
-        fn(torch.ones(3), "layer7")
+            def __del__(self):
+                self.name = None
+
+        def fn(x, handle):
+            return x * len(handle.name)
+
+        fn(torch.ones(3), Handle("layer7"))
         """,
 )
 
@@ -153,48 +180,40 @@ RAISED = kind(
     "B305",
     "raised",
     title="an exception cannot be rebuilt from the graph",
-    why="""On later runs the exception is rebuilt from its class, its arguments and its attributes. This one
-        holds something that has no such form, or was raised by native code with a state that Python cannot set.""",
-    what_to_do="""Give the exception plain data only (strings, numbers, tensors), or raise it outside the compiled
-        function, from a value that the function returns.""",
+    why="""A graph has one way through a checkpointed function, a branch of `torch.cond` or a function of `torch.func`:
+        the one to its end. An exception that leaves it is raised by Python. So is one whose cause is a class with a
+        constructor of its own (`raise error from Kind`).""",
+    what_to_do="""Check what may be wrong before the call, or return a value that says so and raise the exception
+        outside.""",
     broken="""
-        import re
         import torch
+        from torch.utils.checkpoint import checkpoint
 
-        class BadName(ValueError):
-            def __init__(self, match):
-                super().__init__(match.string)
-                self.match = match
+        def layer(x):
+            if x.ndim < 2:
+                raise ValueError("not a batch")
+            return torch.sin(x)
 
-        def fn(x, name):
-            match = re.search(r"\\W", name)
-            if match:
-                raise BadName(match)
-            return x * 2
+        def fn(x):
+            try:
+                return checkpoint(layer, x, use_reentrant=False)
+            except ValueError:
+                return x
 
-        try:
-            fn(torch.ones(3), "a-b")
-        except BadName:
-            pass
+        fn(torch.ones(3))
         """,
     fixed="""
-        import re
         import torch
+        from torch.utils.checkpoint import checkpoint
 
-        class BadName(ValueError):
-            def __init__(self, name, position):
-                super().__init__(name)
-                self.position = position
+        def layer(x):
+            return torch.sin(x)
 
-        def fn(x, name):
-            match = re.search(r"\\W", name)
-            if match:
-                raise BadName(name, match.start())
-            return x * 2
+        def fn(x):
+            if x.ndim < 2:
+                return x
+            return checkpoint(layer, x, use_reentrant=False)
 
-        try:
-            fn(torch.ones(3), "a-b")
-        except BadName:
-            pass
+        fn(torch.ones(3))
         """,
 )

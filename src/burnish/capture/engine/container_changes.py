@@ -138,7 +138,7 @@ def refuse_view_of_methods(heap: Heap, value: Any) -> None:
     while type(value) is types.MappingProxyType:
         value = gc.get_referents(value)[0]
         if type(value) not in PLAIN_TABLES:
-            heap.tracer.stop(breaks.OPAQUE_CALL, "a view of a mapping that is no dictionary")
+            heap.tracer.stop(breaks.OPAQUE_CALL, "a view of a mapping that is not a dictionary")
 
 
 def expose(

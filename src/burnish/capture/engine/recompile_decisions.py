@@ -65,7 +65,7 @@ def why_not_trace(program: Program, continuation: Continuation, slots: list) -> 
         return f"stance is {stance}, and this is the first call"
     if continuation.segments and continuation.is_full(variants_limit(program)):
         why = (
-            f"{len(continuation.segments)} variants of it exist already (setting segment_limit) and this call "
+            f"{len(continuation.segments)} variants of it exist already (B501, setting segment_limit) and this call "
             f"is another: {last_difference(continuation, slots)}"
         )
         if limit_is_strict(program):

@@ -49,7 +49,7 @@ from ..python.operators import (
 )
 from ..python.polyfills import object_polyfills
 from ..pytorch import activation_checkpointing
-from ..pytorch.backward_and_grad import Gradients
+from ..pytorch.backward_and_grad import GradFields
 from ..subclasses import tentative_dispatch_callbacks
 from ..subclasses.subclass_tensors import Subclasses
 from ..symbolic_sizes.unbacked_sizes import UnbackedSizes
@@ -118,7 +118,7 @@ class Tracer(Machine):
         self.heap = Heap(self)
         self.origins = self.heap.origins
         self.recorder = Recorder(self)
-        self.gradients = Gradients(self)
+        self.gradients = GradFields(self)
         self.subclasses = Subclasses()
         self.go_on: Any = None  # how plain Python goes on after a break, as `trace_segment.machine_after_break`
         self.unbacked_sizes = UnbackedSizes(self)

@@ -198,7 +198,7 @@ def as_tensor(m: Any, function: Callable, expected: torch.Tensor, found: Any) ->
 def written(m: Any, function: Any, implementation: Any, args: tuple, kwargs: dict, target: Any) -> Any:
     """The result of a call is written into the array ``target``."""
     if type(target) is not ARRAY:
-        refuse(m, name_of(function), "it writes to something that is no array")
+        refuse(m, name_of(function), "it writes to something that is not an array")
     into = target_of(m, target)
     numpy = sys.modules["numpy"]
     copied = numpy.empty_like(target)
@@ -453,7 +453,7 @@ def store_subscript(m: Any, array: Any, key: Any, value: Any) -> None:
         if m.symbolic_sizes is not None:
             m.symbolic_sizes.check_slices(into, index)
         if not isinstance(content, (torch.Tensor, int, float, bool)):
-            raise Mismatch("the content is no array")
+            raise Mismatch("the content is not an array")
         performed(m, indexing.assign, into, index, content)
     except Mismatch as mismatch:
         m.recorder.undo_to(mark)

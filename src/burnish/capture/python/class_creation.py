@@ -88,7 +88,7 @@ def is_hook_by_user(m: Any, hook: Any, owner: type | None) -> bool:
     if is_by_user(hook.__func__ if type(hook) is classmethod else hook):
         return True
     if not is_trusted_type(owner):
-        refuse(m, f"{owner.__qualname__} has a hook that is no plain function")
+        refuse(m, f"{owner.__qualname__} has a hook that is not a plain function")
     return False
 
 
@@ -100,7 +100,7 @@ def why_not_make(m: Any, kind: type, bases: tuple) -> str | None:
         return "in a region that may be given up"
     for base in bases:
         if not isinstance(base, type):
-            return "a base that is no class"
+            return "a base that is not a class"
     if any(is_trusted_type(k) and k not in NATIVE_METACLASSES for k in kind.__mro__[:-1]):
         return f"the metaclass {kind.__qualname__}"
     if lookup(m, kind, "mro")[1] is not type:
@@ -120,7 +120,7 @@ def why_not_call(m: Any, new: Any, args: tuple) -> str | None:
     if new is abc.ABCMeta.__new__ and any(may_say_abstract(m, value) for value in args[3].values()):
         return "an object with its own __isabstractmethod__"
     if new is abc.ABCMeta.__new__ and any(may_hide_abstract(m, args, name) for name in names_to_check(args[2])):
-        return "an abstract attribute that is no function"
+        return "an abstract attribute that is not a function"
     return None
 
 
@@ -260,7 +260,7 @@ def only_in_other_threads(hook: Any) -> Any:
 def run_body(m: Any, args: tuple, kwargs: dict) -> Any:
     body, namespace = args
     if not is_new_dictionary(m, namespace):
-        return refuse(m, "a namespace that is no new dictionary")
+        return refuse(m, "a namespace that is not a new dictionary")
     code = decode(body.__code__)
     values = [UNBOUND] * code.n_locals
     if body.__closure__:
@@ -280,7 +280,7 @@ def check_prepared(m: Any, args: tuple, kwargs: dict) -> Any:
         return namespace
     if not hasattr(type(namespace), "__getitem__"):
         return MISSING  # it is refused
-    return refuse(m, "a namespace that is no new dictionary")
+    return refuse(m, "a namespace that is not a new dictionary")
 
 
 def check_cell(m: Any, args: tuple, kwargs: dict) -> Any:

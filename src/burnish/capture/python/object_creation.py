@@ -80,7 +80,7 @@ def construct(m: Any, cls: type, args: tuple, kwargs: dict) -> Any:
             m.heap.admit(meta_call, table_of(m, owner).item("__call__"))
         return m.call(meta_call, args, kwargs)
     if owner is not type and not is_trusted_type(owner):
-        m.stop(breaks.OPAQUE_CALL, f"__call__ of {owner.__qualname__}, which is no plain function")
+        m.stop(breaks.OPAQUE_CALL, f"__call__ of {owner.__qualname__}, which is not a plain function")
     return construct_by_type(m, cls, args, kwargs)
 
 

@@ -42,8 +42,10 @@ def construct(m: Any, cls: type, args: tuple, kwargs: dict) -> Any:
 
 
 def call_method(m: Any, generator: Any, name: str, args: tuple, kwargs: dict) -> Any:
-    """A method written in C; MISSING for a generator from outside."""
-    if not is_own(m, generator) or name not in DRAWS or kwargs:
+    """A method written in C."""
+    if name in DRAWS and not is_own(m, generator):
+        return m.stop(breaks.RANDOM_CALL, f"call of random.Random.{name}")
+    if name not in DRAWS or kwargs:
         return MISSING
     given = [guard_before_native_read.settled(value) for value in args]
     if name == "seed" and (len(given) != 1 or type(given[0]) not in SEEDS):
@@ -55,7 +57,11 @@ def call_python_method(name: str, m: Any, args: tuple, kwargs: dict) -> Any:
     """A method written in Python; MISSING for a generator made here, or of a class of the program."""
     if not args or type(args[0]) is not random.Random or is_own(m, args[0]):
         return MISSING
-    return m.stop(breaks.OPAQUE_CALL, f"call of random.Random.{name}")
+    return m.stop(breaks.RANDOM_CALL, f"call of random.Random.{name}")
+
+
+def is_of_numpy(value: Any) -> bool:
+    return type(value).__module__ in ("numpy.random.mtrand", "numpy.random._generator")
 
 
 HANDLERS: dict[Any, Callable] = {

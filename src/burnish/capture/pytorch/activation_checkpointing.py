@@ -290,7 +290,7 @@ class CapturedRegion(Region):
                 elif id(handle) in self.held:
                     value = self.held[id(handle)][1]
                 else:
-                    self.refuse("a value that is no tensor")
+                    self.refuse("a value that is not a tensor")
                 at = places[id(handle)] = -1 - len(inputs)
                 inputs.append(value)
                 saves.append(id(handle) in given)

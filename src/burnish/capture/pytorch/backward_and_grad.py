@@ -12,7 +12,7 @@ The leaves are found by walking the autograd graph from the loss. Every step on 
 segment, and every leaf must be an object the segment knows. Otherwise, or if hooks run on the way, the segment ends
 before the call (B206) and autograd runs for real.
 
-``Gradients`` records the state of ``.grad``. If it is read first, it is guarded: None, or a tensor with this metadata.
+``GradFields`` records the state of ``.grad``. If it is read first, it is guarded: None, or a tensor with this metadata.
 If it is written, it is set after the graph to its final value. A gradient without a holder is not an output.
 """
 
@@ -56,7 +56,7 @@ class Field:
         self.calls_before = 0  # how many calls were recorded when it was first written
 
 
-class Gradients:
+class GradFields:
     def __init__(self, tracer: Any):
         self.m = tracer
         self.fields: dict[int, Field] = {}
@@ -241,7 +241,7 @@ class Gradients:
         if type(leaf) not in TENSOR_TYPES or not m.knows(leaf):
             return "a leaf that capture did not see"
         if not is_leaf(leaf):
-            return "a tensor that is no leaf keeps its gradient"
+            return "a tensor that is not a leaf keeps its gradient"
         if has_hooks(leaf):
             return "hooks run on a leaf's gradient"
         before = leaf.grad

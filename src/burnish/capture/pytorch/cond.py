@@ -153,7 +153,7 @@ class Branch(GraphRegion):
             self.refuse(f"a result of the type {type(answer).__qualname__}")
         leaves, spec = pytree.tree_flatten(answer)
         if not leaves or not all(type(leaf) is torch.Tensor and self.is_made_here(leaf) for leaf in leaves):
-            self.refuse("a result that is no tensor it has computed")
+            self.refuse("a result that is not a tensor computed there")
         given, made = set(map(memory_of, self.operands.values())), set(map(memory_of, leaves))
         if len(made) < len(leaves) or given & made:
             self.refuse("a result that shares memory with another one or with what was given")

@@ -122,13 +122,11 @@ GPU_CALLS = ("_cuda_", "_accelerator_")
 """Name prefixes of torch's functions that control a GPU."""
 
 
-def break_of_hidden_call(name: str) -> tuple[Any, str]:
+def break_of_hidden_call(name: str, on_tensor: bool) -> tuple[Any, str]:
     """The kind of break, and the call in words, for a torch call that no torch function mode receives."""
-    return (
-        (breaks.GPU_CALL, f"torch's {name}()")
-        if name.startswith(GPU_CALLS)
-        else (breaks.TENSOR_STATE, f"{name}() on a tensor")
-    )
+    if name.startswith(GPU_CALLS):
+        return breaks.GPU_CALL, f"torch's {name}()"
+    return (breaks.TENSOR_STATE, f"{name}() on a tensor") if on_tensor else (breaks.GLOBAL_SWITCH, f"torch's {name}()")
 
 
 def role_of(func: Any, args: tuple, kwargs: dict, result: Any) -> tuple[Any, str]:

@@ -209,7 +209,7 @@ def results_of(m: Any, operator: Any, args: tuple, kwargs: dict) -> Results | No
     return results if results.are_known else None
 
 
-class Place(NamedTuple):
+class NumberOperand(NamedTuple):
     """Stands for a number, by its position among the operands."""
 
     at: int
@@ -232,7 +232,7 @@ class Results:
         self.operands: list[Live] = list(numbers)
         places = iter(range(self.count))
         self.are_known = True
-        self.given = mapped(mapped(given, Live, lambda number: Place(next(places))), torch.Tensor, self.shaped)
+        self.given = mapped(mapped(given, Live, lambda number: NumberOperand(next(places))), torch.Tensor, self.shaped)
         self.values = [operand.plain() for operand in self.operands]
         self.are_known = self.are_known and self.at(self.values) is not None
         self.m = None  # guards outlive the trace
@@ -255,17 +255,17 @@ class Results:
         if not isinstance(size, Live):
             return size
         self.operands.append(size)
-        return Place(len(self.operands) - 1)
+        return NumberOperand(len(self.operands) - 1)
 
     def at(self, values: Sequence[Any]) -> Any:
         """What they look like for these operands; None if the operator refuses them."""
 
         def filled(tensor: Shaped) -> torch.Tensor:
-            sizes = tuple([values[size.at] if isinstance(size, Place) else size for size in tensor.sizes])
+            sizes = tuple([values[size.at] if isinstance(size, NumberOperand) else size for size in tensor.sizes])
             strides = tensor.strides if tensor.order is None else packed_stride(sizes, tensor.order)
             return torch.empty_strided(sizes, strides, dtype=tensor.dtype, device="meta")
 
-        args, kwargs = mapped(mapped(self.given, Place, lambda place: values[place.at]), Shaped, filled)
+        args, kwargs = mapped(mapped(self.given, NumberOperand, lambda place: values[place.at]), Shaped, filled)
         try:
             made = self.operator(*args, **kwargs)
         except Exception as error:  # with data it raises as well, where the program sees it

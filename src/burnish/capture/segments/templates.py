@@ -10,7 +10,7 @@ At its end a segment holds real objects: tensors of the graph, new containers an
         return t0
 
 Each object is built once, so sharing and cycles survive. How depends on its type: the tables below name the functions.
-What none of them builds is `Unrebuildable`: a segment that ends with it is not compiled.
+An object that none of them builds is `Unrebuildable`: a segment that ends with it is not compiled.
 """
 
 from __future__ import annotations

@@ -34,7 +34,7 @@ def subclasses_in(tree: Any) -> Iterator[torch.Tensor]:
     return filter(is_subclass, tensors_in(tree))
 
 
-class View(NamedTuple):
+class ViewByRule(NamedTuple):
     """The call whose result, given by a rule, torch marks as a view of the first argument."""
 
     value: torch.Tensor
@@ -55,7 +55,7 @@ class Subclasses:
         been made without history, by `_make_subclass`."""
         self.wrappers: dict[int, tuple[torch.Tensor, tuple, dict]] = {}
         """Tensors without data that the program made, and the arguments that made them, by id."""
-        self.views: dict[int, View] = {}
+        self.views: dict[int, ViewByRule] = {}
         """How wrappers were made that torch has marked as views of others, by id."""
         self.storages: dict[int, tuple[torch.Tensor, torch.Tensor]] = {}
         """Wrappers that were given the storage of another one, and that one, by id."""
@@ -95,9 +95,9 @@ class Subclasses:
         for k, part in enumerate(parts):
             if is_tensor(part) and self.wrapper(part) is not None:
                 place = None if part is value else (k, len(parts))
-                self.views[id(part)] = View(part, operator, args, kwargs, torch.is_grad_enabled(), place)
+                self.views[id(part)] = ViewByRule(part, operator, args, kwargs, torch.is_grad_enabled(), place)
 
-    def view(self, value: torch.Tensor) -> View | None:
+    def view(self, value: torch.Tensor) -> ViewByRule | None:
         entry = self.views.get(id(value))
         return entry if entry is not None and entry.value is value and value._is_view() else None
 

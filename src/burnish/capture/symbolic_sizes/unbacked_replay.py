@@ -45,7 +45,7 @@ ONE_ARGUMENT = ("full", "new_full")
 """Calls with the sizes in one argument, and another one behind it."""
 
 
-class Source:
+class UncomputedCall:
     """A call whose result is not computed by replay. Those with equal keys return results of the same size."""
 
     __slots__ = ("is_sequence", "key", "name", "observed")
@@ -67,7 +67,7 @@ class Points:
 
 
 class UnbackedReplay(ShapeReplay):
-    def __init__(self, recorder: Any, sources: dict[int, Source]):
+    def __init__(self, recorder: Any, sources: dict[int, UncomputedCall]):
         super().__init__(Points(), recorder, {})  # type: ignore[arg-type]
         self.sources = sources
 
@@ -88,7 +88,7 @@ class UnbackedReplay(ShapeReplay):
             return self.of_computed_size(call, name, number)
         return super().result(call, number)
 
-    def result_of_source(self, source: Source, call: int, number: int) -> Any:
+    def result_of_source(self, source: UncomputedCall, call: int, number: int) -> Any:
         if source.name == "item":
             return source.observed if type(source.observed) is not int else self.moved(source, source.observed, number)
         if source.name in WITH_MASK:
@@ -116,7 +116,7 @@ class UnbackedReplay(ShapeReplay):
                 found.append(part)
         return tuple(found)
 
-    def moved(self, source: Source, size: int, number: int) -> int:
+    def moved(self, source: UncomputedCall, size: int, number: int) -> int:
         """The size at a point."""
         if number in (EMPTY, ONE):
             return 0 if number == EMPTY else 1

@@ -23,7 +23,7 @@ from ..guards.tensor_metadata import TENSOR_TYPES
 from ..numbers import graph_numbers, live_scalars
 from ..pytorch import torch_call_roles
 from .size_symbols import size_query
-from .unbacked_replay import TAKE_SIZES, WITH_MASK, Source, UnbackedReplay, is_mask, parts_of
+from .unbacked_replay import TAKE_SIZES, WITH_MASK, UnbackedReplay, UncomputedCall, is_mask, parts_of
 
 
 def repeated_dim(args: tuple, kwargs: dict, tensor: torch.Tensor) -> int:
@@ -48,7 +48,7 @@ class UnbackedSizes:
 
     def __init__(self, tracer: Any):
         self.tracer, self.recorder = tracer, tracer.recorder
-        self.sources: dict[int, Source] = {}
+        self.sources: dict[int, UncomputedCall] = {}
         """By call: those with a size that depends on data, and those that return a number."""
         self.has_sizes = False
         """Whether the graph contains such a size. Nothing needs to be asked otherwise."""
@@ -87,11 +87,13 @@ class UnbackedSizes:
         if name in WITH_MASK:
             masks = [part for part in parts_of(args[1]) if is_mask(part)]
             given, observed = [id(self.recorder.handle_of(masks[0]) or masks[0])], int(masks[0].count_nonzero())
-        self.sources[call] = Source((recorded.target, tuple(given)), name, observed, isinstance(result, (tuple, list)))
+        self.sources[call] = UncomputedCall(
+            (recorded.target, tuple(given)), name, observed, isinstance(result, (tuple, list))
+        )
 
     def note_number(self, handle: Handle, value: Any) -> None:
         """A number has been read from a tensor."""
-        self.sources[handle.call] = Source(("number", handle.call), "item", value, False)  # type: ignore[index]
+        self.sources[handle.call] = UncomputedCall(("number", handle.call), "item", value, False)  # type: ignore[index]
 
     def forget(self, call: int) -> None:
         """The calls from this one on have been undone."""

@@ -17,7 +17,7 @@ from typing import Any
 import torch
 
 from ...frontend import size_requests
-from ...frontend.size_requests import DynamicSpec, Place, SizeRequests, Step
+from ...frontend.size_requests import DynamicSpec, ParameterPath, SizeRequests, Step
 from ..guards.object_sources import Source
 
 CALL = ("fn", "block")
@@ -44,34 +44,34 @@ def signature_of(subject: Any) -> inspect.Signature | None:
         return None
 
 
-def place_finder(has_subject: bool, signature: inspect.Signature | None) -> Callable[[Source], Place | None]:
+def place_finder(has_subject: bool, signature: inspect.Signature | None) -> Callable[[Source], ParameterPath | None]:
     kinds = [] if signature is None else list(signature.parameters.values())
     positional = [p.name for p in kinds if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
     rest = next((p.name for p in kinds if p.kind is p.VAR_POSITIONAL), None)
     named = {p.name for p in kinds if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)}
     others = next((p.name for p in kinds if p.kind is p.VAR_KEYWORD), None)
 
-    def place_of(source: Source) -> Place | None:
+    def place_of(source: Source) -> ParameterPath | None:
         root, chain = root_and_chain(source)
         if root.kind == "const" and isinstance(root.key, dict) and chain:
-            return Place(str(chain[0].key), steps_of(chain[1:]), is_global=True)
+            return ParameterPath(str(chain[0].key), steps_of(chain[1:]), is_global=True)
         if root.kind != "slot":
             return None
         index, label = root.key
         if not has_subject or not (label in CALL or label in ("args", "kwargs")):
-            return Place(label, steps_of(chain))
+            return ParameterPath(label, steps_of(chain))
         if index == 0:
-            return Place("self", steps_of(chain))
+            return ParameterPath("self", steps_of(chain))
         if not chain:
             return None
         key, after = chain[0].key, steps_of(chain[1:])
         if index == 1 and isinstance(key, int):
             if key < len(positional):
-                return Place(positional[key], after)
-            return None if rest is None else Place(rest, (("item", key - len(positional)), *after))
+                return ParameterPath(positional[key], after)
+            return None if rest is None else ParameterPath(rest, (("item", key - len(positional)), *after))
         if key in named:
-            return Place(str(key), after)
-        return None if others is None else Place(others, (("item", key), *after))
+            return ParameterPath(str(key), after)
+        return None if others is None else ParameterPath(others, (("item", key), *after))
 
     return place_of
 

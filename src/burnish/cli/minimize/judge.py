@@ -83,7 +83,7 @@ class Judge:
 def main() -> None:
     """Judge the graphs whose files are named on standard input."""
     answers = os.fdopen(os.dup(1), "w")
-    os.dup2(2, 1)  # what compiled programs print is no verdict
+    os.dup2(2, 1)  # what compiled programs print is not a verdict
     for line in sys.stdin:
         path, _, least = line.strip("\n").partition("\t")
         graph = StraightLine(**torch.load(path, weights_only=False))

@@ -4,7 +4,7 @@
     ('<16 x float>', '<16 x i1>', '<16 x i8>')
 
 bf16 is held as its 16 bits. Arithmetic on it is done in float, and LLVM's own type would add library calls on machines
-without instructions for it.
+without instructions for it. The types follow from the records in `tensors.dtypes`.
 """
 
 from __future__ import annotations
@@ -13,20 +13,10 @@ import math
 import struct
 
 from ...ops.scalar_ir import wrap
-from ...tensors.dtypes import BITS
+from ...tensors.dtypes import BITS, DIGITS
 
-_REGISTER = {
-    "b8": "i1",
-    "u8": "i8",
-    "i8": "i8",
-    "i16": "i16",
-    "i32": "i32",
-    "i64": "i64",
-    "f16": "half",
-    "bf16": "i16",
-    "f32": "float",
-    "f64": "double",
-}
+_FLOATS = {(16, 11): "half", (32, 24): "float", (64, 53): "double"}
+"""By bits and digits. Other floats are held as their bits."""
 
 _SUFFIX = {
     "i1": "i1",
@@ -46,12 +36,16 @@ def vector(scalar: str, width: int) -> str:
 
 
 def register(dtype: str, width: int = 1) -> str:
-    return vector(_REGISTER[dtype], width)
+    return vector("i1" if dtype == "b8" else _in_memory(dtype), width)
 
 
 def memory(dtype: str, width: int = 1) -> str:
     """A bool is a byte in memory."""
-    return vector("i8" if dtype == "b8" else _REGISTER[dtype], width)
+    return vector(_in_memory(dtype), width)
+
+
+def _in_memory(dtype: str) -> str:
+    return _FLOATS.get((BITS[dtype], DIGITS.get(dtype, 0)), f"i{BITS[dtype]}")
 
 
 def size(dtype: str) -> int:
@@ -75,7 +69,7 @@ def literal(value: bool | int | float, dtype: str, width: int = 1) -> str:
         text = str(bf16_bits(value))
     else:
         text = str(wrap(int(value), dtype))
-    return text if width == 1 else f"splat ({_REGISTER[dtype]} {text})"
+    return text if width == 1 else f"splat ({register(dtype)} {text})"
 
 
 def _hexadecimal(value: float) -> str:

@@ -31,7 +31,7 @@ from .reduction_accumulators import accumulated, combine, position_dtype, starts
 from .runtime_sizes import Size, is_multiple, reach
 from .scalar_operations import Operations, operand
 from .tiling import Tile, variables_of
-from .triton_types import FAR, LONG_LINE, TYPES, literal
+from .triton_types import FAR, LONG_LINE, literal, type_of
 
 ROWS, INNER = 1, 2
 """Bits for what an expression depends on."""
@@ -182,7 +182,7 @@ class LoopPrinter:
             shape = f"({self.tile.rows}, {1 if reduction.is_running else self.tile.inner})"
             held.append([f"a{number}{'ij'[k] if k else ''}" for k in range(len(self.starts(reduction)))])
             for name, (start, dtype) in zip(held[-1], self.starts(reduction), strict=True):
-                self.line(f"{name} = tl.full({shape}, {start}, {TYPES[dtype]})")
+                self.line(f"{name} = tl.full({shape}, {start}, {type_of(dtype)})")
             if number in self.online.values():
                 self.line(f"s{number} = tl.full({shape}, 0.0, tl.float32)")
         before = dict(self.names)
@@ -273,7 +273,7 @@ class LoopPrinter:
         source, wide = reduction.value.dtype, accumulated(reduction)
         found = [operand(Operations(self.emit_one).cast(value, source, wide))]
         if reduction.is_positional:
-            counted = TYPES[position_dtype(self.box)]
+            counted = type_of(position_dtype(self.box))
             terms = [
                 f"i{k}.to({counted})" + (f" * {n}" if n != 1 else "")
                 for k, n in enumerate(self.box.positions)

@@ -14,7 +14,7 @@ from ...errors import InternalError
 from ...ops.scalar_ir import COMPARISONS
 from ...tensors.dtypes import BITS, FLOATS, INTEGERS, UNSIGNED, WIDE
 from .fast_math_intrinsics import PRINTED
-from .triton_types import TYPES, literal
+from .triton_types import literal, type_of
 
 _SIGNS = {"eq": "==", "ne": "!=", "lt": "<", "le": "<=", "gt": ">", "ge": ">="}
 _ARITHMETIC = {"add": "+", "sub": "-", "mul": "*", "and": "&", "or": "|", "xor": "^"}
@@ -98,7 +98,7 @@ class Operations:
                 integer = "tl.int32" if dtype == "f32" else "tl.int64"
                 sign = literal(-(1 << (BITS[dtype] - 1)), "i32" if dtype == "f32" else "i64")
                 x, y = (f"{operand(arg)}.to({integer}, bitcast=True)" for arg in (x, y))
-                return f"(({x} & ~{sign}) | ({y} & {sign})).to({TYPES[dtype]}, bitcast=True)"
+                return f"(({x} & ~{sign}) | ({y} & {sign})).to({type_of(dtype)}, bitcast=True)"
             case "min" | "max":
                 return f"tl.{op}imum({operand(x)}, {operand(y)}, propagate_nan=tl.PropagateNan.ALL)"
             case "is_nan":
@@ -197,12 +197,12 @@ class Operations:
             # Through a wider integer, as eager's casts are compiled.
             way = "i64" if target in UNSIGNED else "i32"
             return self.cast(self.cast(x, source, way), way, target)
-        return f"{operand(x)}.to({TYPES[target]})"
+        return f"{operand(x)}.to({type_of(target)})"
 
     def bitcast(self, x: str, source: str, target: str) -> str:
         if "b8" in (source, target):
             return self.cast(x, source, target)
-        return f"{operand(x)}.to({TYPES[target]}, bitcast=True)"
+        return f"{operand(x)}.to({type_of(target)}, bitcast=True)"
 
 
 def operand(x: str) -> str:

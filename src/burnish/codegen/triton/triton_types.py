@@ -1,6 +1,7 @@
 """Dtypes of the scalar IR in Triton, and numbers as Triton literals.
 
-    TYPES["bf16"]                tl.bfloat16
+    type_of("bf16")              tl.bfloat16
+    signature_type("f32")        fp32, and *fp32 for a buffer
     literal(0.1, "f32")          0.1
     literal(0.1, "f64")          tl.full((), 0.1, tl.float64)
 
@@ -18,37 +19,21 @@ FAR = 1 << 31
 LONG_LINE = 100
 """An expression with a longer text gets a line and a name of its own."""
 
-TYPES = {
-    "b8": "tl.int1",
-    "u8": "tl.uint8",
-    "i8": "tl.int8",
-    "i16": "tl.int16",
-    "i32": "tl.int32",
-    "i64": "tl.int64",
-    "f16": "tl.float16",
-    "bf16": "tl.bfloat16",
-    "f32": "tl.float32",
-    "f64": "tl.float64",
-}
-
-POINTERS = {
-    "b8": "*i1",
-    "u8": "*u8",
-    "i8": "*i8",
-    "i16": "*i16",
-    "i32": "*i32",
-    "i64": "*i64",
-    "f16": "*fp16",
-    "bf16": "*bf16",
-    "f32": "*fp32",
-    "f64": "*fp64",
-}
-"""The types of buffers in a kernel's signature."""
-
-NUMBERS = {"f64": "fp64", "i64": "i64"}
-"""The types of numbers passed by value in a kernel's signature."""
+FULL_NAMES = {"u": "uint", "i": "int", "f": "float", "bf": "bfloat"}
+SHORT_NAMES = {"b8": "i1", "f16": "fp16", "f32": "fp32", "f64": "fp64"}
+"""The names of types in a kernel's signature that differ from ours."""
 
 SMALLEST_NORMAL = 2.0**-126
+
+
+def type_of(dtype: str) -> str:
+    letters = dtype.rstrip("0123456789")
+    return "tl.int1" if dtype == "b8" else f"tl.{FULL_NAMES[letters]}{dtype.removeprefix(letters)}"
+
+
+def signature_type(dtype: str, is_number: bool = False) -> str:
+    """Of a buffer, or of a number that is passed by value."""
+    return ("" if is_number else "*") + SHORT_NAMES.get(dtype, dtype)
 
 
 def literal(value: bool | int | float, dtype: str) -> str:
@@ -57,4 +42,4 @@ def literal(value: bool | int | float, dtype: str) -> str:
     else:
         text = repr(value)
     is_plain = dtype == "f32" and (value == 0 or not math.isfinite(value) or abs(value) >= SMALLEST_NORMAL)
-    return text if is_plain else f"tl.full((), {text}, {TYPES[dtype]})"
+    return text if is_plain else f"tl.full((), {text}, {type_of(dtype)})"

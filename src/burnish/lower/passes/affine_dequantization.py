@@ -6,8 +6,8 @@
     found.maps_of(coefficient)      the views that make it [outputs, groups]
 
 Each dimension of a value is a list of axes: factors of the weight's rows or columns. Walking from the weight to its
-integers, views regroup the axes and split them: `reshape[N, K / 32, 32]` splits the columns. What an operand of a
-multiplication depends on is the axes of its dimensions that are not broadcast.
+integers, views regroup the axes and split them: `reshape[N, K / 32, 32]` splits the columns. An operand of a
+multiplication depends on the axes of those of its dimensions that are not broadcast.
 """
 
 from __future__ import annotations

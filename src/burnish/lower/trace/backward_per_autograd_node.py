@@ -20,7 +20,7 @@ from typing import Any
 
 import torch
 
-from ...captured_graph.graph_autograd_nodes import Edge, Pieces, Target, edge_of, ports_reaching
+from ...captured_graph.graph_autograd_nodes import Edge, GradientTarget, Pieces, edge_of, ports_reaching
 from ...concurrency.outside_errors import Suppressing
 from ...ir.gradient_signature import GradientPiece, Gradients
 from ...ir.untraceable_graph import Untraceable
@@ -30,7 +30,7 @@ from .find_aliased_gradients import LeafRecord, bases_of, views_of_tangents
 from .run_autograd import derivatives
 from .trace_tensor import TraceTensor, gradient_type
 
-Taken = dict[tuple[int, Target], Any]
+Taken = dict[tuple[int, GradientTarget], Any]
 """Gradients that hooks have taken out, by the number of the piece and where it leaves."""
 
 
@@ -48,7 +48,7 @@ def add_pieces(
     outputs = [*pieces.flows, *(torch.autograd.graph.GradientEdge(*edge) for edge in pieces.inner)]
     taken: Taken = {}
 
-    def is_taken(target: Target) -> bool:
+    def is_taken(target: GradientTarget) -> bool:
         return target.port is not None or several[target] > 1
 
     with hooks(pieces, is_taken, taken):
@@ -98,7 +98,7 @@ def add_pieces(
     return gradients
 
 
-def place_of(target: Target, inputs: int) -> int:
+def place_of(target: GradientTarget, inputs: int) -> int:
     return inputs + target.port if target.port is not None else target.input  # type: ignore[return-value]
 
 
@@ -126,7 +126,7 @@ def tangent_at(tracer: AtenTracer, edge: Edge, there: Any) -> Any:
 
 
 @contextlib.contextmanager
-def hooks(pieces: Pieces, is_taken: Callable[[Target], bool], taken: Taken) -> Iterator[None]:
+def hooks(pieces: Pieces, is_taken: Callable[[GradientTarget], bool], taken: Taken) -> Iterator[None]:
     handles = []
     try:
         for number, piece in enumerate(pieces.pieces):
@@ -140,7 +140,7 @@ def hooks(pieces: Pieces, is_taken: Callable[[Target], bool], taken: Taken) -> I
             handle.remove()
 
 
-def taker(number: int, out: dict[int, Target], taken: Taken) -> Callable[..., Any]:
+def taker(number: int, out: dict[int, GradientTarget], taken: Taken) -> Callable[..., Any]:
     """A hook that takes a node's gradients for these edges."""
 
     def take(gradients: tuple, tangents: tuple) -> tuple:

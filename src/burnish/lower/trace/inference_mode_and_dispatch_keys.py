@@ -29,7 +29,7 @@ def plain_tensors() -> Iterator[None]:
 
 
 def inference_mode_of_result(func: Any, args: tuple) -> Any:
-    """In inference mode, which the graph may enter itself, a view of a tensor from outside is no inference tensor."""
+    """In inference mode, which the graph may enter itself, a view of a tensor from outside is an ordinary tensor."""
     if not (torch.is_inference_mode_enabled() and func._schema.returns[0].alias_info and args):
         return contextlib.nullcontext()
     base = args[0]

@@ -96,7 +96,7 @@ class Numbers:
         examples = [x.type.example if isinstance(x, Value) else x for x in operands]
         found = result_for_examples(target, examples)
         if type(found) not in (float, int):
-            raise NumberLost(f"{name} makes something that is no number")
+            raise NumberLost(f"{name} makes something that is not a number")
         return self.stand_in(self.graph.add(NUMBER, (name, *operands), {}, NumberType.of(found)))  # type: ignore
 
 

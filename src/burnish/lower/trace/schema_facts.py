@@ -44,7 +44,7 @@ def signature_of(func: OpOverload) -> Signature:
         and not (returns_lengths and str(r.type) in ("int", "SymInt"))
         for r in returns
     ):
-        why = f"{func} returns something that is no tensor"
+        why = f"{func} returns something that is not a tensor"
     elif any(str(schema.arguments[k].type) != "Tensor" for k in written):
         why = f"{func} writes to a list of tensors"
     elif written and (any(answered) and len(answered) != len(written) or any(answered) != all(answered) or not returns):

@@ -4,7 +4,7 @@
 
 Eager has run a graph for the sizes it was captured with. For any others nothing but this says that a window is not
 larger than what it slides over. Kernels for tensors without data check as those with data do. Where there are none,
-the kernel itself runs on zeros, if that is cheap and cannot be seen (`is_harmless`). What cannot be asked is left to
+the kernel itself runs on zeros, if that is cheap and cannot be seen (`is_harmless`). Other calls are left to
 the shape rules. Elementwise operators are not asked: shapes that can be broadcast are accepted.
 """
 

@@ -146,7 +146,7 @@ def softshrink(x: Scalar, lambd: float = 0.5, site: Site | None = None) -> Scala
     """NaN stays NaN."""
     bound = operand(lambd, x.dtype, site)
     if site is not None and site.dtype in WIDE and bound.payload != lambd and not rounds_bound():
-        raise NoRule(f"{lambd} is no {site.dtype}")
+        raise NoRule(f"{lambd} is not a number of {site.dtype}")
     return select(x > bound, x - bound, select(x < -bound, x + bound, select(is_nan(x), x, 0)))
 
 

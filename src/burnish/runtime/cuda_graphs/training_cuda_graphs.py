@@ -69,7 +69,7 @@ def handed_out(gradients: Sequence[Any]) -> tuple:
 
 
 @dataclass(eq=False)
-class Node:
+class CapturedNode:
     """One node of autograd. Its backward is captured after its first call."""
 
     number: int
@@ -87,7 +87,7 @@ class Captured:
     forward: Recorded
     stream: int
     memory: Any
-    nodes: list[Node]
+    nodes: list[CapturedNode]
     turn: weakref.ref[ForwardReplay] | None = None
 
     def is_waiting(self) -> bool:
@@ -109,7 +109,7 @@ class ForwardReplay:
     def backwards(self) -> list[Callable]:
         return [functools.partial(self.gradients, node) for node in self.captured.nodes]
 
-    def gradients(self, node: Node, given: list[Any]) -> tuple:
+    def gradients(self, node: CapturedNode, given: list[Any]) -> tuple:
         return self.training.gradients(self.captured, node, given)
 
 
@@ -154,9 +154,9 @@ class CudaGraphTrainingProgram(CudaGraphProgram):
         outcome = forward.outcome
         made = [outcome.home(k, forward.places) for k in range(len(outcome.rules))]
         saved = step.saved_values([forward.places.get(k) for k in range(len(inputs))], made)
-        return Captured(forward, engine.stream(), memory, [Node(k, values) for k, values in enumerate(saved)])
+        return Captured(forward, engine.stream(), memory, [CapturedNode(k, values) for k, values in enumerate(saved)])
 
-    def gradients(self, captured: Captured, node: Node, given: list[Any]) -> tuple:
+    def gradients(self, captured: Captured, node: CapturedNode, given: list[Any]) -> tuple:
         """The backward of a node, in a call whose forward has been replayed."""
         graphs, backward, is_first = self.graphs, self.step.backwards[node.number], False
         with graphs.alone() as is_alone:
@@ -176,7 +176,7 @@ class CudaGraphTrainingProgram(CudaGraphProgram):
         found: tuple = graphs.looked_at(backward, [given]) if is_first else backward(given)
         return found
 
-    def recorded_backward(self, captured: Captured, node: Node, given: Sequence[Any]) -> RecordedBackward:
+    def recorded_backward(self, captured: Captured, node: CapturedNode, given: Sequence[Any]) -> RecordedBackward:
         engine, places, backward = self.graphs.engine, list(given), self.step.backwards[node.number]
         tangents = len(self.step.layouts_of_nodes[node.number].tangents)
         try:

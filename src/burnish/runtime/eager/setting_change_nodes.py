@@ -4,8 +4,9 @@
     y = x.index_add(0, i, z)                     a piece of the graph between two such nodes, compiled under the setting
     torch.use_deterministic_algorithms(False)
 
-A setting here changes how later operations compute, or which kernels they take. What a piece was compiled under is part
-of its cache key (``compiler.graph_cache_key.switches``), and a piece is compiled when it first runs.
+A setting here changes how later operations compute, or which kernels they take. The settings that a piece was
+compiled under are part of its cache key (``compiler.graph_cache_key.switches``), and a piece is compiled when it first
+runs.
 """
 
 from __future__ import annotations

@@ -120,7 +120,7 @@ def find_fused_work(node: Node, around: ValueReaders) -> FusedWork | None:
 
 def why_not_matrix(node: Node) -> str | None:
     if node.op is not LINEAR and node.op.name != BATCHED:
-        return "it is no product of matrices"
+        return "it is not a product of matrices"
     if node.op is LINEAR and (node.args[3] is not None or node.args[4] is not None):
         return "it has an epilogue of its own"
     types = [value.type for value in node.operands]

@@ -78,7 +78,7 @@ def split_symbolic_reductions(graphs: Sequence[Graph], space: Space) -> list[Gra
         return list(graphs)
     cuts: list[dict[Node, Cut]] = [{} for _ in graphs]
     for nodes in zip(*(graph.nodes for graph in graphs), strict=True):
-        if cut_of(nodes[0]) is None or target_of(nodes[0].args[0].type.device) is CPU:
+        if cut_of(nodes[0]) is None or (target_of(nodes[0].args[0].type.device) or CPU).name == CPU.name:
             continue
         if any(node.op is not nodes[0].op or node.args[1] != nodes[0].args[1] for node in nodes):
             continue

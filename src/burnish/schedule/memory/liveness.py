@@ -75,7 +75,7 @@ def liveness_of(plan: Plan) -> Liveness:
     made: dict[Value, int] = {}
 
     def share(value: Value, source: Value) -> None:
-        """A value in the memory of another one. What the caller gets keeps that memory."""
+        """A value in the memory of another one. A value that the caller receives keeps that memory."""
         roots[value] = roots.get(source, source)
         if id(value) in outside:
             outside.add(id(roots[value]))

@@ -52,7 +52,7 @@ def load_from_namespace(m, f, name_: str):
     """A name in the namespace on top of the stack: that of the class body, or around type parameters and functions
     that compute annotations, which are frames of their own, what the body has left."""
     if f.namespace is None and type(f.stack[-1]) is not dict:
-        m.leave_to_python("LOAD_FROM_DICT of a namespace that is no dictionary")
+        m.leave_to_python("LOAD_FROM_DICT of a namespace that is not a dictionary")
         try:
             return f.stack[-1][name_]
         except KeyError:

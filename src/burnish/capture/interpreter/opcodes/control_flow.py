@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from ..frames import EXHAUSTED, PUSHED
 from ..versions.behavior import BEHAVIOR
-from .handler_registry import op
+from .handler_registry import constant, op
 from .stack import put_result
 
 
-@op("JUMP_FORWARD", "JUMP_BACKWARD", "JUMP_BACKWARD_NO_INTERRUPT")
+@op("JUMP_FORWARD", "JUMP_BACKWARD", "JUMP_BACKWARD_NO_INTERRUPT", falls_through=False)
 def jump(m, f, arg):
     f.pc = arg
 
@@ -89,11 +89,11 @@ def leave_loop(frame, target: int) -> None:
     frame.pc = target
 
 
-@op("RETURN_VALUE")
+@op("RETURN_VALUE", falls_through=False)
 def return_value(m, f, arg):
     return m.return_from(f, f.stack.pop())
 
 
-@op("RETURN_CONST", resolve=lambda arg, code: code.co.co_consts[arg])
+@op("RETURN_CONST", resolve=constant, falls_through=False)
 def return_const(m, f, arg):
     return m.return_from(f, arg)

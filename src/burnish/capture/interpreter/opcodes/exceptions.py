@@ -9,7 +9,7 @@ from ..versions.behavior import BEHAVIOR
 from .handler_registry import op
 
 
-@op("RAISE_VARARGS")
+@op("RAISE_VARARGS", falls_through=False)
 def raise_varargs(m, f, arg):
     if arg == 0:
         error = m.handled()
@@ -24,7 +24,7 @@ def raise_varargs(m, f, arg):
     return None
 
 
-@op("RERAISE")
+@op("RERAISE", falls_through=False)
 def reraise(m, f, arg):
     error = f.stack[-1]
     m.raise_error(error, again=True)

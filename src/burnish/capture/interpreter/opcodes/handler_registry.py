@@ -11,24 +11,25 @@ RESOLVERS: dict[str, Callable[[int, Any], Any]] = {}
 # Opcodes without a handler, and why: the frame that reaches one runs natively from the call on (a named break).
 REFUSED: dict[str, str] = {}
 
-LOCAL_READS = frozenset(
-    """
-    LOAD_FAST LOAD_FAST_CHECK LOAD_FAST_AND_CLEAR DELETE_FAST LOAD_FAST_LOAD_FAST LOAD_FAST_BORROW
-    LOAD_FAST_BORROW_LOAD_FAST_BORROW LOAD_CLOSURE
-""".split()
-)
-LOCAL_WRITES = {"STORE_FAST", "STORE_FAST_STORE_FAST"}
-NO_FALL_THROUGH = frozenset(
-    """
-    RETURN_VALUE RETURN_CONST RAISE_VARARGS RERAISE JUMP_FORWARD JUMP_BACKWARD JUMP_BACKWARD_NO_INTERRUPT
-""".split()
-)
+# For the liveness analysis. The argument of an instruction on locals is their number, or numbers.
+LOCAL_READS: set[str] = set()
+LOCAL_WRITES: set[str] = set()
+NO_FALL_THROUGH: set[str] = set()
 
 
-def op(*names: str, resolve: Callable[[int, Any], Any] | None = None) -> Callable[[Callable], Callable]:
+def op(
+    *names: str,
+    resolve: Callable[[int, Any], Any] | None = None,
+    reads_local: bool = False,
+    writes_local: bool = False,
+    falls_through: bool = True,
+) -> Callable[[Callable], Callable]:
     """Register a handler for the given opcodes."""
 
     def enter(fn: Callable) -> Callable:
+        LOCAL_READS.update(names if reads_local else ())
+        LOCAL_WRITES.update(names if writes_local else ())
+        NO_FALL_THROUGH.update(() if falls_through else names)
         for name in names:
             HANDLERS[name] = fn
             if resolve is not None:

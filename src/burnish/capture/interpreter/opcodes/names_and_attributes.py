@@ -34,7 +34,7 @@ def make_cell(m, f, arg):
     f.locals[arg] = m.new_cell(value)
 
 
-@op("LOAD_CLOSURE")
+@op("LOAD_CLOSURE", reads_local=True)
 def load_closure(m, f, arg):
     f.stack.append(f.locals[arg])
 

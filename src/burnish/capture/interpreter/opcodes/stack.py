@@ -36,7 +36,7 @@ def load_const(m, f, arg):
     f.stack.append(arg)
 
 
-@op("LOAD_FAST")
+@op("LOAD_FAST", reads_local=True)
 def load_fast(m, f, arg):
     value = f.locals[arg]
     if value is UNBOUND:
@@ -44,12 +44,12 @@ def load_fast(m, f, arg):
     f.stack.append(value)
 
 
-@op("STORE_FAST")
+@op("STORE_FAST", writes_local=True)
 def store_fast(m, f, arg):
     f.locals[arg] = f.stack.pop()
 
 
-@op("DELETE_FAST")
+@op("DELETE_FAST", reads_local=True)
 def delete_fast(m, f, arg):
     if f.locals[arg] is UNBOUND:
         raise Raised(unbound_local(f, arg))

@@ -49,10 +49,10 @@ def super_proxy(m, f, has_arguments: int):
     return proxy
 
 
-op("LOAD_FAST_CHECK")(load_fast)
+op("LOAD_FAST_CHECK", reads_local=True)(load_fast)
 
 
-@op("LOAD_FAST_AND_CLEAR")
+@op("LOAD_FAST_AND_CLEAR", reads_local=True)
 def load_fast_and_clear(m, f, arg):
     """An inlined comprehension saves the outer variable of the same name; it may be unbound."""
     f.stack.append(f.locals[arg])

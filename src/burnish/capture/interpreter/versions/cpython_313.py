@@ -140,13 +140,13 @@ def pair(arg: int, code) -> tuple[int, int]:
     return arg >> 4, arg & 15
 
 
-@op("LOAD_FAST_LOAD_FAST", resolve=pair)
+@op("LOAD_FAST_LOAD_FAST", resolve=pair, reads_local=True)
 def load_fast_load_fast(m, f, arg):
     load_fast(m, f, arg[0])
     load_fast(m, f, arg[1])
 
 
-@op("STORE_FAST_STORE_FAST", resolve=pair)
+@op("STORE_FAST_STORE_FAST", resolve=pair, writes_local=True)
 def store_fast_store_fast(m, f, arg):
     store_fast(m, f, arg[0])
     store_fast(m, f, arg[1])

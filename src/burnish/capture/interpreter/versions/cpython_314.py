@@ -15,8 +15,8 @@ from ..opcodes.stack import load_fast, nothing, pop_top
 from . import cpython_313
 
 # A borrowed reference matters to CPython's reference counts only.
-op("LOAD_FAST_BORROW")(load_fast)
-op("LOAD_FAST_BORROW_LOAD_FAST_BORROW", resolve=cpython_313.pair)(cpython_313.load_fast_load_fast)
+op("LOAD_FAST_BORROW", reads_local=True)(load_fast)
+op("LOAD_FAST_BORROW_LOAD_FAST_BORROW", resolve=cpython_313.pair, reads_local=True)(cpython_313.load_fast_load_fast)
 op("NOT_TAKEN")(nothing)
 op("POP_ITER")(pop_top)
 

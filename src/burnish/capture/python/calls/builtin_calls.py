@@ -3,7 +3,7 @@
     call_builtin(m, items.append, (x,), {})             # a method of a container: ``container_methods``
     call_unbound(m, str.join, (", ", names), {})        # a method taken from its class
 
-What no rule knows is a graph break.
+A function without a rule is a graph break.
 """
 
 from __future__ import annotations

@@ -35,7 +35,7 @@ from ...numbers import numpy_tables
 from ...numpy_calls import numpy_dispatch
 from ...pytorch import opaque_nodes, torch_library_operators
 from ...pytorch.opaque_nodes import OpaqueCall
-from .. import object_creation
+from .. import object_creation, random_objects
 from ..attributes.descriptor_binding import special_method
 from .builtin_calls import call_builtin, call_unbound, call_wrapper
 from .function_calls import call_function
@@ -96,6 +96,8 @@ def call(m: Any, function: Any, args: tuple, kwargs: dict) -> Any:
     if is_trusted_type(kind) and kind.__module__ in ("operator", "re", "_operator"):
         m.check_readable(function, function)
         return native(m, function, args, kwargs)
+    if args and kind.__name__ == "cython_function_or_method" and random_objects.is_of_numpy(args[0]):
+        m.stop(breaks.RANDOM_CALL, f"call of numpy.random's {function.__name__}")
     return m.stop(breaks.OPAQUE_CALL, f"call of a {kind.__module__}.{kind.__qualname__}")
 
 

@@ -6,8 +6,8 @@
     burnish.compile(lambda x: inner(x) + 1)      # one graph; but a break in `inner` is an error
 
 The inner function is interpreted like any other. If the graph ends inside it, each later trace ends before the call:
-the function runs by itself then, and decides whether that is a break for it, too. What is traced at that moment has
-begun to run it, so the error is raised at once where no other rule could apply.
+the function runs by itself then, and decides whether that is a break for it, too. The trace at that moment has begun to
+run it, so the error is raised at once where no other rule could apply.
 """
 
 from __future__ import annotations

@@ -2,8 +2,8 @@
 
     inspect.getdoc(Model)        # runs natively; each check of the segment calls it again and compares the results
 
-What they read has no guards of its own, as no interpreted code reads it. Only of signatures, the usual question, are
-the parts guarded that they follow from: asking again would take longer than the rest of the checks.
+Their reads have no guards of their own, as no interpreted code makes them. Only for signatures, the usual question, the
+parts that they follow from are guarded: asking again would take longer than the rest of the checks.
 """
 
 from __future__ import annotations

@@ -83,7 +83,8 @@ def perform(m: Any, function: Any, name: str, args: tuple, kwargs: dict) -> Any:
     value = m.perform(function, *args, **kwargs)
     if m.recorder.seen == seen and name not in torch_call_roles.FACTS:
         # Torch kept the call from the recorder (``set_``): not to be recorded, not to be taken for a constant.
-        m.late(*torch_call_roles.break_of_hidden_call(name), value)
+        on_tensor = any(isinstance(x, torch.Tensor) for x in (getattr(function, "__self__", None), *args, value))
+        m.late(*torch_call_roles.break_of_hidden_call(name, on_tensor), value)
     return value
 
 

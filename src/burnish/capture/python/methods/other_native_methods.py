@@ -2,7 +2,7 @@
 
     model.__eq__(other)        # object's: decided by identity, which is guarded
 
-What may show an address, or reads an object unseen, is a graph break.
+A method that may show an address, or reads an object unseen, is a graph break.
 """
 
 from __future__ import annotations

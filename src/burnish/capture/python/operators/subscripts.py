@@ -242,7 +242,7 @@ def store_natively(m: Any, container: Any, key: Any, value: Any) -> Any:
         return None
     if issubclass(type(container), (str, tuple, range, int, float, type(None))):
         m.plainly(operator.setitem, container, key, value)
-    return m.stop(breaks.OPAQUE_CALL, f"item assignment on a {type(container).__qualname__}")
+    return m.stop(breaks.UNSUPPORTED_WRITE, f"item assignment on a {type(container).__qualname__}")
 
 
 def table_kind(table: dict) -> type:
@@ -293,6 +293,6 @@ def delete_natively(m: Any, container: Any, key: Any) -> Any:
         m.plainly(in_order(container).__delitem__, container, key)
         return None
     elif not issubclass(type(container), (str, tuple)):
-        m.stop(breaks.OPAQUE_CALL, f"item deletion on a {type(container).__qualname__}")
+        m.stop(breaks.UNSUPPORTED_WRITE, f"item deletion on a {type(container).__qualname__}")
     m.plainly(operator.delitem, container, key)
     return None

@@ -19,7 +19,7 @@ def while_loop(go_on, body, carried):  # type: ignore[no-untyped-def]
     result = tuple([x.clone() if isinstance(x, torch.Tensor) else x for x in carried])
     while True:
         if type(following) is not bool:
-            leave_to_torch("whose condition is no bool")
+            leave_to_torch("whose condition is not a bool")
         if not following:
             return result
         if steps == MOST_STEPS:

@@ -138,7 +138,7 @@ class ClassReader:
                 continue
             method = owner.__dict__[name]
             if not isinstance(method, staticmethod):
-                raise NotTraceable(f"{cls.__qualname__}.{name} is no static method")
+                raise NotTraceable(f"{cls.__qualname__}.{name} is not a static method")
             takes_ctx = name != "forward" or not has_setup(cls)
             self.is_backward = outer or name in ("backward", "vjp")
             self.function(method.__func__, takes_ctx, given + takes_ctx if name == "forward" else 0)
@@ -159,7 +159,7 @@ class ClassReader:
         ):  # its module is that of the wrapped function
             function = function.__wrapped__
         if not isinstance(function, types.FunctionType):
-            raise NotTraceable(f"{function!r} is no Python function")
+            raise NotTraceable(f"{function!r} is not Python function")
         if (function, self.is_backward, owner) in self.seen:
             return
         self.seen.add((function, self.is_backward, owner))

@@ -6,7 +6,7 @@
     getitem = flex_attention[0]
 
 In eager this call compiles its functions with Dynamo and computes all scores at once. Here both functions are
-interpreted once, on a few indices (`index_functions`). What they read is guarded, and their tensors become operands.
+interpreted once, on a few indices (`index_functions`). Their reads are guarded, and their tensors become operands.
 Cases that eager rejects raise their error there, because the segment ends before the call.
 
 A backend without Python in its graphs gets torch's own operator, with the two graphs as submodules.
@@ -78,7 +78,7 @@ def attention(m: Any, function: FunctionType, args: tuple, kwargs: dict) -> Any:
 
 
 def why_not_captured(m: Any, namespace: dict, given: dict) -> str | None:
-    """What torch rejects is among this, so that torch raises its own errors."""
+    """Also for all that torch rejects, so that torch raises its own errors."""
     tensors = [given[name] for name in ("query", "key", "value")]
     for x in tensors:
         if type(x) not in TENSOR_TYPES or not m.knows(x) or x.layout is not torch.strided or x.ndim != 4:
@@ -90,11 +90,11 @@ def why_not_captured(m: Any, namespace: dict, given: dict) -> str | None:
         if x.requires_grad and x.device.type == "cpu":
             return "torch computes no gradients of query, key and value on CPUs"
     if type(given["enable_gqa"]) is not bool:
-        return "an argument enable_gqa that is no bool"
+        return "an argument enable_gqa that is not a bool"
     if given["block_mask"] is not None and type(given["block_mask"]) is not namespace["BlockMask"]:
         return "a block mask of a class of its own"
     if not isinstance(given["scale"], (float, int, type(None))) or type(given["return_lse"]) is not bool:
-        return "a scale that is no number"
+        return "a scale that is not a number"
     aux = given.get("return_aux")
     if aux is not None and (type(aux) is not namespace["AuxRequest"] or given["return_lse"] or aux.max_scores):
         return "auxiliary results other than lse"

@@ -80,7 +80,7 @@ class GraphRegion(Region):
 
     def number(self, handle: Handle) -> Any:
         """What stands for a number that may differ in the next call."""
-        self.refuse("a number that is no constant")
+        self.refuse("a number that is not a constant")
 
     def forget(self) -> None:
         """Forget the values that were computed: the program must not use them."""

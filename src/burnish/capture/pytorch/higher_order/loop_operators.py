@@ -128,7 +128,7 @@ def while_loop(m: Any, args: tuple, kwargs: dict) -> Any:
     functions = Functions(m, "while_loop", carried(m, init, ()))
     truth = functions.record(go_on, tuple(functions.examples))
     if not isinstance(truth, torch.Tensor) or truth.numel() != 1:
-        functions.refuse("a condition that is no tensor of one element")
+        functions.refuse("a condition that is not a tensor of one element")
     answer = functions.record(body, tuple(functions.examples))
     check_carried(functions, init, pytree.tree_leaves(answer))
     return perform(m, args[0], functions, (tuple(init),), answer, has_condition=True)

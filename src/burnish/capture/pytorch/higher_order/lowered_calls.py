@@ -263,7 +263,7 @@ class LoweredCalls(TorchDispatchMode):
         found = self.table.get(id(result))
         handle = self.outside(result) if found is None else found[1]
         if handle is None:
-            self.refuse("a result that is no tensor it has computed")
+            self.refuse("a result that is not a tensor computed there")
         return handle
 
     def read_outside(self, kept: list[Operation]) -> list[torch.Tensor]:

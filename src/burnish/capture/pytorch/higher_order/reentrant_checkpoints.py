@@ -34,15 +34,15 @@ def why_not_alike_after(
     results = answer if type(answer) is tuple else (answer,)
     for x in results:
         if not isinstance(x, (torch.Tensor, int, float, str, type(None))):
-            return "a result that is no tensor"
+            return "a result that is not a tensor"
         if isinstance(x, torch.Tensor):
             if id(x) in given or recorder.tracer.heap.origin_of(x) is not None or x._is_view():
-                return "a result that is no new tensor"
+                return "a result that is not a new tensor"
             if x.requires_grad != (x.is_floating_point() or x.is_complex()):
                 return "a result that does not depend on what requires gradients"
     handles = [handle for call in recorder.calls[start:] for handle in handles_in((call.args, call.kwargs))]
     outside = [recorder.examples[handle.key] for handle in handles if handle.call is None]
     for x in (*outside, *before):
         if isinstance(x, torch.Tensor) and x.requires_grad and not is_leaf(x) and id(x) not in given:
-            return "a tensor with a history that is no argument"
+            return "a tensor with a history that is not an argument"
     return None

@@ -96,13 +96,13 @@ def read_answer(answer: bytes) -> Made | None:
         return None
     head = len(MADE) + SECONDS.size
     if answer[: len(MADE)] != MADE or len(answer) < head:
-        raise ValueError("it is no answer")
+        raise ValueError("it is not an answer")
     try:
         cubin = unpacked(answer[head:])
     except TypeError as error:
         raise ValueError("it describes no machine code") from error
     if cubin.code[:4] != b"\x7fELF":
-        raise ValueError("it is no machine code")
+        raise ValueError("it is not machine code")
     return Made(cubin, SECONDS.unpack(answer[len(MADE) : head])[0])
 
 

@@ -17,7 +17,7 @@ from typing import Any
 from ....concurrency.compute_once import once
 from ....concurrency.outside_errors import reraise_from_outside
 from ....errors import InternalError
-from ..triton_types import NUMBERS, POINTERS
+from ..triton_types import signature_type
 from .source_for_triton import forget, function_of
 
 ALIGNED = 16
@@ -81,7 +81,7 @@ def compiled(job: Job, target: Any) -> Any:
     from triton.runtime.jit import JITFunction
 
     fn = JITFunction(function_of(job, language(), JITFunction))
-    signature = {f"b{n}": NUMBERS[dtype] if n in job.numbers else POINTERS[dtype] for n, dtype in enumerate(job.dtypes)}
+    signature = {f"b{n}": signature_type(dtype, n in job.numbers) for n, dtype in enumerate(job.dtypes)}
     signature.update((f"n{n}", type) for n, (type, _) in enumerate(job.sizes))
     aligned = [n for n in range(len(job.dtypes)) if job.is_aligned and n not in job.numbers]
     aligned += [n for n, (_, is_even) in enumerate(job.sizes, len(job.dtypes)) if is_even]

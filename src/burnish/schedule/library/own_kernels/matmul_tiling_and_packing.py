@@ -8,7 +8,8 @@ of a few vectors of outputs and *tiles* of a few pixels. A tile of 14 pixels by 
 The loads of one step, 2 vectors of weights and 14 numbers of x, serve 28 fused multiply-adds. A window is a sum of
 *runs*: in each of its rows, its numbers are contiguous in memory.
 
-The code generator sets `maker`, which compiles the machine code. Without one there are no such candidates.
+The target of the CPU has the `NativeKernelMaker`, which compiles the machine code. Without one there are no such
+candidates.
 """
 
 from __future__ import annotations
@@ -20,8 +21,9 @@ from typing import Any
 import torch
 
 from ....ops.scalar_ir import Scalar
-from ....tensors.tensor_types import TensorType
+from ....tensors.tensor_types import CPU, TensorType
 from ....tensors.weight_packing import Panels
+from ...device_facts import target_of
 
 LONGEST_RUN = 128
 """Most numbers that are summed in a register before the sum goes to memory. A longer chain of additions would round
@@ -236,32 +238,37 @@ class NativeKernelMaker:
     """The tile shape on this machine; None where it has too few registers."""
 
 
-_makers: list[NativeKernelMaker] = []
-
-
-def register_maker(maker: NativeKernelMaker) -> None:
-    _makers[:] = [maker]
+def maker_here() -> NativeKernelMaker | None:
+    """None where no code generator is available."""
+    target = target_of(CPU)
+    return None if target is None else target.native_kernels
 
 
 def maker() -> NativeKernelMaker:
-    return _makers[0]
+    found = maker_here()
+    assert found is not None, "there are no such candidates without a code generator"
+    return found
 
 
 def dtypes_of_gemm() -> Container[torch.dtype]:
-    return _makers[0].dtypes_of_gemm() if _makers else ()
+    found = maker_here()
+    return () if found is None else found.dtypes_of_gemm()
 
 
 def dtypes_of_tiles() -> Container[torch.dtype]:
-    return _makers[0].dtypes_of_tiles() if _makers else ()
+    found = maker_here()
+    return () if found is None else found.dtypes_of_tiles()
 
 
 def dtypes_of_matrix_units() -> Container[torch.dtype]:
-    return _makers[0].dtypes_of_matrix_units() if _makers else ()
+    found = maker_here()
+    return () if found is None else found.dtypes_of_matrix_units()
 
 
 def shape_here() -> Shape | None:
     """None where no code generator is available."""
-    return _makers[0].shape() if _makers else None
+    found = maker_here()
+    return None if found is None else found.shape()
 
 
 MOST_VECTORS = 4

@@ -163,7 +163,7 @@ def why_not_batched(spec: MatmulSpec) -> str | None:
     if why is not None:
         return why
     if spec.a.ndim != 3:
-        return "it is no batch"
+        return "it is not a batch"
     if spec.a.stride[2] != 1 and spec.a.shape[2] != 1:
         return "the rows of a have gaps between their numbers"
     panel = shape.lanes * shape.vectors
@@ -191,7 +191,7 @@ def why_not_convolution(spec: ConvSpec) -> str | None:
     if why is not None:
         return why
     if spec.dims != 2 or spec.transposed:
-        return "it is no plain convolution of images"
+        return "it is not a plain convolution of images"
     if spec.groups > 1 and (why := why_not_depthwise(spec)) is not None:
         return why
     is_half = spec.x.dtype is torch.bfloat16

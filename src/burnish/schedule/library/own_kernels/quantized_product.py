@@ -180,7 +180,7 @@ def why_not_converted(spec: QuantizedSpec) -> str | None:
     if spec.weight.dtype not in (torch.int8, torch.uint8) or spec.bits == 4 and spec.weight.dtype is torch.int8:
         return f"the weight is {spec.weight}"
     if spec.group != depth and spec.group % (2 * shape.lanes):
-        return f"a group of {spec.group} is no whole number of vectors"
+        return f"a group of {spec.group} is not a whole number of vectors"
     for name, type in spec.inputs.items():
         if type.numel == 0 or type.device.type != "cpu":
             return f"{name} is empty, or not on the CPU"

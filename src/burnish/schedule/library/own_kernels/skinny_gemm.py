@@ -7,7 +7,7 @@ kernel reads the weight where it is: nothing is packed, no memory is doubled, an
 Each thread takes some of the outputs, computes their dot products with all rows of x in float32, and adds the bias
 before it rounds once. f32, bf16 and f16.
 
-The code generator sets the maker of native functions, as for `matmul_tiling_and_packing`.
+The target of the CPU has the maker of native functions, as for `matmul_tiling_and_packing`.
 """
 
 from __future__ import annotations
