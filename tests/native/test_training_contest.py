@@ -3,7 +3,13 @@
 import pytest
 import torch
 
+from burnish.concurrency import waits_for_cores
 from burnish.runtime.contest.training_contest import ROUNDS, WARM_CALLS, TrainingContest
+
+
+@pytest.fixture(autouse=True)
+def idle_cores(monkeypatch):
+    monkeypatch.setattr(waits_for_cores, "seconds_waited", lambda: 0.0)
 
 
 class Match:
@@ -44,6 +50,37 @@ class Match:
 def test_two_calls_of_eager_are_enough_where_the_difference_is_clear():
     match = Match(1.0, 2.1).play()
     assert match.kept == "compiled" and match.ran.count("eager") == 2
+
+
+@pytest.mark.parametrize("busy,kept", [("eager", "eager"), ("compiled", "compiled"), ("", "compiled")])
+def test_calls_of_eager_that_waited_for_a_core_decide_nothing_early(monkeypatch, busy, kept):
+    """Eager looks three times as slow as it is in two calls, while other processes use the cores."""
+    match = Match(1.2, lambda n: 3.0 if match.ran.count("eager") <= 2 else 1.0)
+    waited = {"eager": 0.0, "compiled": 0.0, "": 0.0}
+    usual = match.spend
+
+    def spend(name, call):
+        usual(name, call)
+        waited[name] += 0.5
+
+    match.spend = spend
+    monkeypatch.setattr(waits_for_cores, "seconds_waited", lambda: waited[busy])
+    assert match.play().kept == kept
+
+
+@pytest.mark.parametrize("skips", [{2, 3}, {3}, {4}, {5}])
+def test_calls_without_a_backward_decide_nothing_early(skips):
+    match = Match(1.0, 3.0)
+    for call in range(WARM_CALLS + 2 * ROUNDS):
+        out = match.contest(torch.ones(2, requires_grad=True))[0]
+        if call not in skips:
+            out.sum().backward()
+    assert match.ran.count("eager") == ROUNDS
+
+
+def test_short_calls_decide_nothing_early():
+    match = Match(0.001, 0.005).play()
+    assert match.kept == "compiled" and match.ran.count("eager") == ROUNDS
 
 
 @pytest.mark.parametrize(

@@ -24,7 +24,9 @@ from burnish.schedule.library.autotune_candidates import (
     first_likely,
     key_of,
 )
+from burnish.schedule.library.call_candidates import convolution_backward_times
 from burnish.schedule.library.call_candidates.convolution import in_channels_last
+from burnish.schedule.library.call_candidates.convolution_backward_times import ConvBackwardSpec
 from burnish.schedule.library.call_specs import AttentionSpec, ConvSpec, LinearSpec, MatmulSpec
 from burnish.schedule.library.measure_candidates import Measured, bind, measure, random_tensor
 from burnish.schedule.library.own_kernels import matmul_tiling_and_packing
@@ -36,6 +38,10 @@ from ..runtime.concurrent_threads import at_once
 from .library_references import bf16, error, f32, make_inputs, reference, strided
 
 SPEC = LinearSpec(f32(32, 64), f32(48, 64), f32(48), is_frozen=True)
+
+
+def image_of_series(channels: int) -> ConvSpec:
+    return ConvSpec(f32(2, channels, 16, 16), f32(128, channels, 1, 1), None, None, None, (1, 1), (0, 0), (1, 1))
 
 
 def timed(seconds: dict[str, float], spec=SPEC) -> Measurements:
@@ -320,6 +326,9 @@ def test_large_work_is_measured_on_less_of_it():
         MatmulSpec(f32(960, 512, 64), f32(960, 64, 512)),
         AttentionSpec(f32(64, 12, 512, 64), f32(64, 12, 512, 64), f32(64, 12, 512, 64), f32(64, 1, 1, 512)),
         AttentionSpec(f32(64, 12, 512, 64), f32(64, 12, 512, 64), f32(64, 12, 512, 64), f32(1, 1, 512, 512)),
+        image_of_series(608),
+        in_channels_last(image_of_series(608)),
+        LinearSpec(f32(512, 128), strided((608, 128), (1, 608))),
     ],
     ids=repr,
 )
@@ -327,6 +336,22 @@ def test_shrunk_spec_is_a_spec_of_the_same_candidates(spec):
     small = shrunk(spec)
     assert small.flops < spec.flops and small.flops < 4 * LARGE
     assert [c.name for c in candidates(small)] == [c.name for c in candidates(spec)]
+
+
+@pytest.mark.parametrize("of_series", [image_of_series, lambda channels: LinearSpec(f32(512, 128), f32(channels, 128))])
+def test_neighbours_in_a_series_of_channels_share_a_measurement(of_series):
+    assert {shrunk(of_series(channels)) for channels in range(512, 640, 32)} == {of_series(512), of_series(448)}
+    for channels in (24, 32, 96, 160, 224, 320, 384, 768, 1000, 1024):
+        assert shrunk(spec := of_series(channels)) is spec
+    memory = timed({candidate.name: 1.0 for candidate in candidates(of_series(448))}, of_series(448))
+    assert choose(of_series(608), seconds=0, memory=memory).seconds == pytest.approx(608 / 448)
+
+
+def test_times_of_gradients_in_a_series_of_channels_share_a_measurement(monkeypatch):
+    memory = timed({"convolution_backward": 1.0}, ConvBackwardSpec(image_of_series(448), (True, True, False)))
+    monkeypatch.setattr(convolution_backward_times, "memory", memory)
+    spec = ConvBackwardSpec(image_of_series(544), (True, True, False))
+    assert convolution_backward_times.seconds_of(spec, 0) == pytest.approx(544 / 448)
 
 
 def test_spec_that_is_not_large_stays():

@@ -5,6 +5,7 @@ import random
 from burnish.schedule.memory import plan_arena
 from burnish.schedule.memory.plan_arena import (
     WORTH,
+    Gaps,
     Span,
     UnwrittenOutput,
     assign_offsets,
@@ -53,6 +54,16 @@ def test_a_gap_that_is_too_small_for_later_buffers_is_not_lost():
     spans = [Span(0, 1, 128), Span(1, 2, 512), Span(2, 3, 512)]
     assert place_by_start(spans)[1] == 1152
     assert assign_offsets(spans)[1] == 1024 == most_at_once(spans)
+
+
+def test_freed_ranges_join_and_the_first_made_of_equal_gaps_is_taken():
+    gaps = Gaps()
+    for at, size in ((256, 64), (0, 64), (512, 128), (64, 64), (128, 0)):
+        gaps.free(at, size)
+    assert [gap[::2] for gap in gaps.by_size] == [(64, 256), (128, 512), (128, 0)]
+    assert [gaps.take(size) for size in (128, 96, 64, 64, 0)] == [512, 0, 256, None, 96]
+    gaps.free(0, 96)
+    assert [gap[::2] for gap in gaps.by_size] == [(128, 0)]
 
 
 def test_the_better_of_both_ways_is_taken():

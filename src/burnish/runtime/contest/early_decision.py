@@ -28,6 +28,8 @@ eager's code takes some milliseconds."""
 @dataclass(slots=True)
 class EarlyDecision:
     is_open: bool = True
+    trusts_first: bool = True
+    """Whether one call of eager may be enough: all its kernels have run before."""
     eager: list[float] = field(default_factory=list)
     """Seconds of all calls so far."""
     compiled: list[float] = field(default_factory=list)
@@ -58,6 +60,6 @@ class EarlyDecision:
         if not self.is_open or not self.compiled:
             return False
         is_pair = len(self.eager) == len(self.compiled) == 1
-        if is_pair and self.compiled[0] < VERY_LONG:
+        if is_pair and (self.compiled[0] < VERY_LONG or not self.trusts_first):
             return False
         return min(self.eager) > (VERY_FAR if is_pair else FAR) * max(self.compiled)

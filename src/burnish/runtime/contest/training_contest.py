@@ -5,6 +5,9 @@
 
 The caller starts backward, so autograd hooks time it: from entering the outputs until it leaves for what the inputs
 were computed from, or until it ends. Both contestants are timed like this; the hooks change neither.
+
+A call is over when the next one begins. Two of eager decide where they are long and compiled code is far ahead
+(`early_decision`).
 """
 
 from __future__ import annotations
@@ -20,7 +23,8 @@ from ...concurrency import fork_safe_locks
 from ...torch_private import execution_engine
 from ..segment_records import SegmentsToUpdate
 from . import compile_activity_counter
-from .inference_contest import SLOWER, outcome
+from .early_decision import EarlyDecision
+from .inference_contest import EAGER, SLOWER, outcome
 from .synchronized_clock import is_recorded
 
 WARM_CALLS = 2
@@ -28,10 +32,6 @@ WARM_CALLS = 2
 
 ROUNDS = 3
 """Timed calls of each."""
-
-FEW, FAR = 2, 2.0
-"""So many decide for compiled code if eager took more than this factor of its time in each. Eager allocates memory in
-its first calls."""
 
 PATIENCE = 24
 """After this many calls, calls without a backward count too: forward alone decides."""
@@ -75,13 +75,6 @@ class Run:
         return (self.forward + (self.backward or 0.0)) / self.work
 
 
-def is_far(compiled: Sequence[Run], eager: Sequence[Run]) -> bool:
-    """Whether a few calls show that compiled code is faster."""
-    if min(len(compiled), len(eager)) < FEW or len({run.work for run in (*compiled, *eager)}) > 1:
-        return False
-    return min(run.seconds() for run in eager) > FAR * max(run.seconds() for run in compiled)
-
-
 class TrainingContest:
     def __init__(
         self,
@@ -96,6 +89,9 @@ class TrainingContest:
         self.compiled, self.eager, self.name = compiled, eager, name
         self.calls = 0
         self.runs: tuple[list[Run], list[Run]] = ([], [])
+        self.last: tuple[int, Run] | None = None
+        # The trace has run eager's forward, which generates its code, but not its backward.
+        self.early = EarlyDecision(is_open=work is None, trusts_first=False)
         self.lock = fork_safe_locks.lock()
         self.decided: Callable[..., Any] | None = None
         self.holders = SegmentsToUpdate()
@@ -113,6 +109,7 @@ class TrainingContest:
         if turn < WARM_CALLS or not torch.is_grad_enabled():
             return self.compiled(*inputs)
         which, run = turn % 2, Run(1.0 if self.work is None else self.work(inputs), self.clock)
+        self.begin(which, run)
         start = self.clock()
         result = (self.eager if which else self.compiled)(*inputs)
         run.forward = self.clock() - start
@@ -124,12 +121,21 @@ class TrainingContest:
             events.emit("runtime.contest", **decision)
         return result
 
+    def begin(self, which: int, run: Run) -> None:
+        """The preceding call is over now. What its threads waited for cores since it began is all counted as its own,
+        as the program goes on between its forward and its backward."""
+        with self.lock:
+            last, self.last = self.last, (which, run)
+            if last is not None:
+                self.early.end(last[0] == EAGER, None if last[1].backward is None else last[1].seconds())
+            self.early.begin(which == EAGER)
+
     def decide(self, turn: int) -> dict[str, Any] | None:
         """Decide if possible, and return the fields of the event to emit."""
         if self.decided is not None:
             return None
         timed = [[run for run in runs if run.backward is not None] for runs in self.runs]
-        if min(map(len, timed)) < ROUNDS and not is_far(*timed):
+        if min(map(len, timed)) < ROUNDS and not self.early.keeps_compiled():
             if turn < PATIENCE:
                 return None
             timed = list(self.runs)

@@ -6,6 +6,10 @@ images) are reduced. A very long sum is shortened.
 
     >>> shrunk(LinearSpec(f32[65536, 768], f32[3072, 768]))
     linear f32[256, 768] f32[3072, 768]
+
+In a DenseNet each layer has 32 channels more than the one before. Neighbours in such a series share a measurement:
+
+    convolutions of 448, 480, 544, 576 and 608 channels are measured with 448
 """
 
 from __future__ import annotations
@@ -22,8 +26,14 @@ FEWEST_ROWS, FEWEST_COLUMNS, FEWEST_MATRICES, SHALLOWEST = 256, 2048, 4, 4096
 """Below these sizes the balance between packing, multiplying and starting threads changes."""
 
 
+SERIES = 32
+"""The step of a series of channels. Sizes that are 1, 3, 5 or 7 times a power of two of these steps stay: most networks
+have only such sizes, and those of a power of two have conflicts in the cache that no other size shows."""
+
+
 def shrunk(spec: Spec) -> Spec:
-    """Returns the spec itself where it is not large."""
+    """Returns the spec itself where it is not large, nor one of a series."""
+    spec = with_channels_of_series(spec)
     if spec.flops <= LARGE:
         return spec
     match spec:
@@ -56,6 +66,25 @@ def shrunk(spec: Spec) -> Spec:
             return _with_size(spec, max(1, _share(spec.q.shape[0], spec)), "q", 0, k=0, v=0, mask=0)
         case RecurrentSpec():
             return _with_size(spec, max(1, _share(spec.x.shape[0], spec)), "x", 0)
+
+
+def with_channels_of_series(spec: Spec) -> Spec:
+    """A convolution with fewer input channels, or a product that computes their gradients with fewer outputs."""
+    match spec:
+        case ConvSpec(groups=1, transposed=False):
+            return _with_size(spec, _in_series(spec.x.shape[1]), "x", 1, weight=1)
+        case LinearSpec(is_frozen=False):
+            return _with_size(spec, _in_series(spec.weight.shape[0]), "weight", 0, bias=0, residual=1)
+    return spec
+
+
+def _in_series(size: int) -> int:
+    """The size, or at least 0.7 of it: the largest 5 or 7 times a power of two of steps where it is in a series."""
+    steps, rest = divmod(size, SERIES)
+    if rest or not steps or steps // (steps & -steps) < 9:
+        return size
+    power = 1 << (steps.bit_length() - 4)
+    return SERIES * next(times * power for times in (14, 10, 7) if times * power <= steps)
 
 
 def shrunk_weight(spec: LinearSpec, bytes: int) -> LinearSpec:

@@ -8,6 +8,7 @@ plan.in_output_buffer
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
@@ -149,8 +150,9 @@ def place_in_arena(plan: Plan, frees_arena: bool) -> None:
     liveness = liveness_of(plan)
     ranges = [shared_or_own(live, plan) for live in liveness.ranges if is_placed(live.value)]
     least = GIVEN_BACK if frees_arena else None
-    per_run = [live for live in ranges if is_allocated_per_run(live.value, least) and not live.inside]
-    ranges = [live for live in ranges if lies_in_arena(live.value) and live not in per_run]
+    is_per_run = [is_allocated_per_run(live.value, least) and not live.inside for live in ranges]
+    per_run = list(itertools.compress(ranges, is_per_run))
+    ranges = [live for live, is_own in zip(ranges, is_per_run, strict=True) if lies_in_arena(live.value) and not is_own]
     share_buffers_of_calls(plan, liveness, per_run, least)
     # Where the arena is freed, other memory between two runs is unknown here: an output that is allocated early might
     # raise the peak.

@@ -12,6 +12,8 @@ Rooms are output buffers that are not written yet:
 
 from __future__ import annotations
 
+import bisect
+import heapq
 import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -57,38 +59,59 @@ def assign_offsets(spans: Sequence[Span]) -> tuple[list[int], int]:
 def place_by_start(spans: Sequence[Span]) -> tuple[list[int], int]:
     """Best fit in order of time: each takes the smallest gap that is large enough, or new space at the end."""
     found, total = [0] * len(spans), 0
-    free: list[tuple[int, int]] = []
-    ends: dict[int, list[int]] = {}
-    at = 0
-    for number in sorted(range(len(spans)), key=lambda k: spans[k].first):
-        for step in sorted(step for step in ends if step < spans[number].first):
-            for done in ends.pop(step):
-                free_range(free, found[done], spans[done].size)
-        size = spans[number].size
-        best = min((gap for gap in free if gap[1] >= size), key=lambda gap: gap[1], default=None)
-        if best is None:
-            at, total = total, total + size
-        else:
-            free.remove(best)
-            at = best[0]
-            if best[1] > size:
-                free.append((at + size, best[1] - size))
+    gaps = Gaps()
+    ends: list[tuple[int, int, int]] = []
+    for turn, number in enumerate(sorted(range(len(spans)), key=lambda k: spans[k].first)):
+        span = spans[number]
+        while ends and ends[0][0] < span.first:
+            done = heapq.heappop(ends)[2]
+            gaps.free(found[done], spans[done].size)
+        at = gaps.take(span.size)
+        if at is None:
+            at, total = total, total + span.size
         found[number] = at
-        ends.setdefault(spans[number].last, []).append(number)
+        heapq.heappush(ends, (span.last, turn, number))
     return found, total
 
 
-def free_range(free: list[tuple[int, int]], at: int, size: int) -> None:
-    """Frees a range, merged with adjacent gaps."""
-    for gap in list(free):
-        if gap[0] + gap[1] == at:
-            free.remove(gap)
-            at, size = gap[0], size + gap[1]
-        elif at + size == gap[0]:
-            free.remove(gap)
-            size += gap[1]
-    if size:
-        free.append((at, size))
+class Gaps:
+    """Free ranges, none next to another. Of equal sizes the one that was made first comes first."""
+
+    def __init__(self) -> None:
+        self.by_size: list[tuple[int, int, int]] = []
+        """Size, number, start; sorted."""
+        self.starts: dict[int, tuple[int, int, int]] = {}
+        self.ends: dict[int, tuple[int, int, int]] = {}
+        self.made = 0
+
+    def take(self, size: int) -> int | None:
+        """The start of the smallest that is large enough, which is no longer free up to `size`."""
+        at = bisect.bisect_left(self.by_size, (size,))
+        if at == len(self.by_size):
+            return None
+        room, _, start = self.remove(self.by_size[at])
+        self.add(start + size, room - size)
+        return start
+
+    def free(self, at: int, size: int) -> None:
+        """Frees a range, merged with adjacent gaps."""
+        before, after = self.ends.get(at), self.starts.get(at + size)
+        if before is not None:
+            at, size = self.remove(before)[2], size + before[0]
+        if after is not None:
+            size += self.remove(after)[0]
+        self.add(at, size)
+
+    def add(self, at: int, size: int) -> None:
+        if size:
+            gap = self.starts[at] = self.ends[at + size] = size, self.made, at
+            self.made += 1
+            bisect.insort(self.by_size, gap)
+
+    def remove(self, gap: tuple[int, int, int]) -> tuple[int, int, int]:
+        size, _, at = gap
+        del self.by_size[bisect.bisect_left(self.by_size, gap)], self.starts[at], self.ends[at + size]
+        return gap
 
 
 def place_by_size(spans: Sequence[Span]) -> tuple[list[int], int]:

@@ -19,7 +19,7 @@ from ...layouts.channels_last_strides import channels_last_stride, is_channels_l
 from ..autotune_candidates import SMALL, estimate, key_of, memory
 from ..call_specs import ConvSpec
 from ..candidate import Call, Candidate, Operand, from_call
-from ..shrink_benchmarks import LARGE, resized
+from ..shrink_benchmarks import LARGE, resized, with_channels_of_series
 
 NAME = "convolution_backward"
 
@@ -53,8 +53,12 @@ def seconds_of(spec: ConvBackwardSpec, seconds: float) -> float | None:
     conv = spec.conv
     if spec.flops < SMALL or conv.x.device.type != "cpu" or not any(spec.wanted[:2]):
         return None
-    images = max(1, conv.x.shape[0] * LARGE // max(spec.flops, 1))
-    small = spec if images >= conv.x.shape[0] else replace(spec, conv=replace(conv, x=resized(conv.x, 0, images)))
+    like = with_channels_of_series(conv)
+    assert isinstance(like, ConvSpec)
+    small = spec if like is conv else replace(spec, conv=like)
+    images = max(1, conv.x.shape[0] * LARGE // max(small.flops, 1))
+    if images < conv.x.shape[0]:
+        small = replace(small, conv=replace(like, x=resized(like.x, 0, images)))
     try:
         candidates = [candidate_of(small)]
     except NoRule:
