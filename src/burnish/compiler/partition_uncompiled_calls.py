@@ -4,8 +4,8 @@
     cond = cond(gt, x)                   a step of its own, whose two branches are compiled
     add = cond[0] + 1                    the subgraph after, compiled
 
-``torch.cond`` stands alone. So do changes of tensor objects, and calls that make leaves
-(``runtime/eager/tensor_object_state.py``). A subgraph is
+``torch.cond`` stands alone. So do changes of tensor objects, calls that make leaves
+(``runtime/eager/tensor_object_state.py``), and calls that could not be traced, such as a CTC loss. A subgraph is
 compiled when it first runs, because its inputs are known then; a branch of a ``cond`` that never runs is not compiled.
 Autograd connects the subgraphs as it connects any two compiled functions. A call of ``torch.autograd.grad`` is part
 of a subgraph that contains the whole path back, and runs eagerly otherwise. A call that stands alone may return other
