@@ -617,3 +617,38 @@ def test_its_output_is_printed_each_time(capsys):
 
     alike(gradients_of(lambda x: Prints.apply(x)), one(4), steps=3)
     assert capsys.readouterr().out.split() == ["forward", "backward"] * 6
+
+
+class Positive(Function):
+    """Returns as many elements as are positive."""
+
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x > 0)
+        return x.sort(descending=True).values[: int((x > 0).sum())].clone()
+
+    @staticmethod
+    def backward(ctx, g):
+        (chosen,) = ctx.saved_tensors
+        made = torch.zeros(chosen.shape)
+        made[chosen] = g
+        return made
+
+
+def test_a_result_whose_size_depends_on_data_is_another_one_later():
+    """What follows was compiled for the size of the first call, and read memory behind smaller results."""
+
+    def build(compiler):
+        run = compiler(lambda x: Positive.apply(x.sin()).cos() + 1)
+
+        def step(x):
+            x.requires_grad_()
+            made = run(x)
+            made.sum().backward()
+            return made, x.grad
+
+        return step, ()
+
+    counts = (5, 5, 5, 2, 9, 5, 1)
+    seen = alike(build, lambda i: (torch.ones(10).where(torch.arange(10) < counts[i], -1),), 7, never_slower=False)
+    assert seen.native and not seen.refused

@@ -20,7 +20,12 @@ from ..concurrency.outside_errors import reraise_from_outside
 from ..errors import warn
 from ..ir.untraceable_graph import NumberLost, Untraceable
 from ..runtime.contest import compile_activity_counter
-from ..runtime.eager.tensor_object_state import let_functions_stand_alone, let_leaves_stand_alone, why_native
+from ..runtime.eager.tensor_object_state import (
+    let_call_stand_alone,
+    let_functions_stand_alone,
+    let_leaves_stand_alone,
+    why_native,
+)
 from ..runtime.gpus_of_inputs import gpus_of
 from ..runtime.linking import cuda_module_loader
 from ..runtime.program.autograd_function import autograd_is_watched
@@ -275,7 +280,7 @@ def _compile_numbers(
 
 
 def _compile(gm: GraphModule, example_inputs: list[Any], live_scalar_types: tuple[type, ...] = ()) -> CompiledFn:
-    cause = "refused"
+    cause, call = "refused", None
     try:
         with patch(eager_random=draws_as_eager(gm)):
             recipe, tools = recipe_of(gm, example_inputs, needs_gradients(gm, example_inputs), live_scalar_types)
@@ -291,19 +296,27 @@ def _compile(gm: GraphModule, example_inputs: list[Any], live_scalar_types: tupl
         if int in live_scalar_types:  # one may be a size, and a live scalar cannot stand for a size
             raise NumberLost(f"{type(error).__name__}: {error}") from error
         if isinstance(error, Untraceable):
-            why = str(error)
+            why, call = str(error), error.call
         elif current().on_error == "raise":
             raise
         else:  # the failure is the compiler's: the graph itself is sound and runs eagerly
             why, cause = compiler_failed(gm, error, "runs it eagerly"), "internal"
-    if cause == "refused" and let_functions_stand_alone(gm):
-        events.emit("lower.native", text=f"functions of the user run as they are: {why}", graph_module=gm)
+    alone = alone_after_all(gm, call) if cause == "refused" else None
+    if alone is not None:
+        events.emit("lower.native", text=f"{alone}: {why}", graph_module=gm)
         return restoring(gm, in_subgraphs(gm, as_asked(burnish)))
     request_of(gm).is_refused = True
     rules = request_of(gm).native_rules
     text = f"runs eagerly: {why}" + (f". {rules}" if rules else "")
     events.emit("lower.refused", text=text, graph_module=gm, fallback=cause)
     return run_eagerly_with_compiled_rng(gm)
+
+
+def alone_after_all(gm: GraphModule, call: int | None) -> str | None:
+    """Marks what runs as it is, so that the rest of the graph can be compiled, and says what it is, if there is any."""
+    if let_call_stand_alone(gm, call):
+        return "a call runs as it is"
+    return "functions of the user run as they are" if let_functions_stand_alone(gm) else None
 
 
 def needs_gradients(gm: GraphModule, example_inputs: list[Any]) -> bool:

@@ -4,11 +4,12 @@
     cond = cond(gt, x)                   a step of its own, whose two branches are compiled
     add = cond[0] + 1                    the subgraph after, compiled
 
-``torch.cond`` stands alone. So do changes of tensor objects, and calls that make leaves
-(``runtime/eager/tensor_object_state.py``). A subgraph is compiled when it first runs, because its inputs are known
-then; a branch of a ``cond`` that never runs is not compiled. Autograd connects the subgraphs as it connects any two
-compiled functions. A call of ``torch.autograd.grad`` is part of a subgraph that contains the whole path back, and
-runs eagerly otherwise.
+``torch.cond`` stands alone. So do changes of tensor objects, calls that make leaves
+(``runtime/eager/tensor_object_state.py``), and calls that could not be traced, such as a CTC loss. A subgraph is
+compiled when it first runs, because its inputs are known then; a branch of a ``cond`` that never runs is not compiled.
+Autograd connects the subgraphs as it connects any two compiled functions. A call of ``torch.autograd.grad`` is part
+of a subgraph that contains the whole path back, and runs eagerly otherwise. A call that stands alone may return other
+shapes, depending on data: a subgraph runs eagerly on other types than it was compiled for.
 """
 
 from __future__ import annotations
@@ -206,14 +207,17 @@ def subgraph_of(gm: GraphModule, stretch: list[Node], compile_graph: Compile) ->
     subgraph.meta[REQUEST] = CompileRequest(
         request.calls_before_compiling, guards_number_types=True, draws_as_eager=draws_as_eager(gm)
     )
-    return Step(Subgraph(subgraph, compile_graph), reads, makes, True)
+    made_inside = [k for k, node in enumerate(reads) if node.op != "placeholder"]
+    return Step(Subgraph(subgraph, compile_graph, made_inside), reads, makes, True)
 
 
 class Subgraph:
-    """A part of a graph, compiled when it first runs. ``eager`` runs it as it stands."""
+    """A part of a graph, compiled when it first runs. ``eager`` runs it as it stands, and on inputs at the positions
+    `uncertain` of other types."""
 
-    def __init__(self, gm: GraphModule, compile_graph: Compile):
-        self.gm, self.compile_graph = gm, compile_graph
+    def __init__(self, gm: GraphModule, compile_graph: Compile, uncertain: Sequence[int] = ()):
+        self.gm, self.compile_graph, self.uncertain = gm, compile_graph, uncertain
+        self.types: list[Any] = []
         self.eager = run_eagerly_with_compiled_rng(gm)
         self.compiled: CompiledFn | None = None
         self.lock = fork_safe_locks.rlock()
@@ -222,13 +226,24 @@ class Subgraph:
         if self.compiled is None:
             with self.lock:
                 if self.compiled is None:
+                    self.types = [type_of(inputs[k]) for k in self.uncertain]
                     # The compiler does not accept some inputs, for example an open autocast context.
                     self.compiled = (
                         self.compile_graph(self.gm, list(inputs))
                         if all(isinstance(value, NUMBERS) for value in inputs)
                         else self.eager
                     )
+        if self.uncertain and [type_of(inputs[k]) for k in self.uncertain] != self.types:
+            return self.eager(*inputs)
         return self.compiled(*inputs)
+
+
+def type_of(value: Any) -> Any:
+    """What compiled code relies on."""
+    if not isinstance(value, torch.Tensor):
+        return type(value)
+    stride = value.stride() if value.layout is torch.strided else None
+    return type(value), value.dtype, value.shape, value.layout, stride, value.requires_grad, value.is_conj()
 
 
 class SubgraphSequence:

@@ -122,7 +122,9 @@ def put_refusal(key: str, why: Exception) -> None:
     shelf = disk_cache()
     if shelf is not None:
         kind = next(kind.__name__ for kind in type(why).__mro__ if kind.__name__ in REFUSALS)
-        shelf.put(KIND, key, framed({"key": digest_of(key), "refused": [kind, str(why)]}, []))
+        shelf.put(
+            KIND, key, framed({"key": digest_of(key), "refused": [kind, str(why), getattr(why, "call", None)]}, [])
+        )
 
 
 def get(key: str, lines: Lines = (), programs: Programs | None = None) -> tuple[Any, NativeTools] | None:
@@ -285,8 +287,11 @@ def unpacked(content: bytes, digest: str, lines: Lines = ()) -> tuple[Any, Nativ
     if written["key"] != digest:
         raise ValueError(f"it was compiled for the graph {written['key']!r:.20}, and stands under {digest!r:.20}")
     if "refused" in written:
-        kind, why = written["refused"]
-        raise REFUSALS[kind](why)
+        kind, why, call = written["refused"]
+        refusal = REFUSALS[kind](why)
+        if isinstance(refusal, Untraceable):
+            refusal.call = call
+        raise refusal
     return EntryReader(written, memoryview(content)[8 + size :], lines).root()
 
 

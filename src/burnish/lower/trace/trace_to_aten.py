@@ -34,6 +34,7 @@ from .call_rewrites.scalar_tensor_index import why_not_copied
 from .inference_mode_and_dispatch_keys import dispatcher_kept, plain_tensors, tracing
 from .run_captured_node import run_node
 from .trace_activation_checkpointing import Regions
+from .traceability import may_run_alone
 
 
 def trace(
@@ -72,6 +73,9 @@ def trace_once(
                 else:
                     try:
                         env[node] = run_node(tracer, node, env)
+                    except Untraceable as error:
+                        error.call = list(gm.graph.nodes).index(node) if may_run_alone(node) else None
+                        raise
                     except (RuntimeError, ValueError, TypeError, IndexError, NotImplementedError) as error:
                         reraise_from_outside(error)
                         # An error of the user, which eager reports, or torch code that reads data.

@@ -6,6 +6,7 @@ from typing import Any
 
 import torch
 
+from ...captured_graph.checkpoint_hooks import MARK
 from ...tensors.dtypes import NAMES
 from ...torch_private import OpOverload, OpOverloadPacket
 
@@ -50,6 +51,18 @@ def why_not_called(target: Any) -> str | None:
             return f"the custom function {owner.__qualname__}"
         return None
     return f"a call of {getattr(target, '__qualname__', target)}"
+
+
+def may_run_alone(node: torch.fx.Node) -> bool:
+    """Whether a call can run as it is, between compiled parts of its graph: it is one of torch's, makes tensors and
+    writes to none, and no checkpoint computes it again."""
+    name = node.target if isinstance(node.target, str) else getattr(node.target, "__name__", "_")
+    return (
+        node.op in ("call_method", "call_function")
+        and node.target is not torch.autograd.grad
+        and (isinstance(node.target, str) or not is_custom(node.target) and why_not_called(node.target) is None)
+        and not (name.endswith("_") or name in ("setitem", "getitem") or "out" in node.kwargs or MARK in node.meta)
+    )
 
 
 COMPUTES = frozenset(

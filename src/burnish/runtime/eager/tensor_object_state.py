@@ -14,11 +14,13 @@ its place, and the parts of the graph between them are compiled (``stands_alone`
 
 from __future__ import annotations
 
+import operator
 from typing import Any
 
 import torch
 from torch.fx import GraphModule, Node
 
+from ...captured_graph.compile_request import request_of
 from ...concurrency.compute_once import once
 from ...tensors.collective_operators import is_collective_operator
 from ...torch_private import OPDEFS, OpOverload, OpOverloadPacket
@@ -104,6 +106,19 @@ def let_functions_stand_alone(gm: GraphModule) -> bool:
     for node in found:
         node.meta[ALONE] = True
     return bool(found)
+
+
+def let_call_stand_alone(gm: GraphModule, position: int | None) -> bool:
+    """For a graph that could not be traced because of the call at this position. Returns whether that leaves anything
+    to compile. Parts of a graph do not know what happens to its inputs and results afterwards."""
+    request, nodes = request_of(gm), list(gm.graph.nodes)
+    if position is None or request.overwritten_inputs or request.outputs_are_inference:
+        return False
+    parts = {operator.getitem, nodes[position].target}
+    if all(node.op in ("placeholder", "output") or node.target in parts for node in nodes):
+        return False
+    nodes[position].meta[ALONE] = True
+    return True
 
 
 def is_differentiated_in_python(target: Any) -> bool:
