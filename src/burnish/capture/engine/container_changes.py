@@ -416,23 +416,28 @@ def are_same(now: Iterable, before: list) -> bool:
 
 @contextlib.contextmanager
 def appending(heap: Heap, origin: Origin | None) -> Iterator[None]:
-    """Around what adds to the end of a list, which may be from outside. An outside list that has not been read needs no
-    guard: values appended to it do not depend on its contents."""
+    """Around what adds to the end of a list, which may be from outside. Its contents need no guard but for the elements
+    that are read: values appended to it do not depend on the others."""
     if origin is None:
         yield
         return
     origin.is_changed_here = True
     if not origin.complete and origin.appended_from is None:
-        if origin.known:
-            heap.complete(origin)
-        else:
-            origin.appended_from = list.__len__(origin.obj)
+        origin.appended_from = list.__len__(origin.obj)
     check_length(heap, origin)
     try:
         yield
     finally:
         if origin.appended_from is not None:
             origin.appended_to = list.__len__(origin.obj)
+
+
+def was_appended(heap: Heap, origin: Origin, index: int) -> bool:
+    """Whether an index from the end of a list finds what this trace has appended, whatever was there before."""
+    if origin.complete or origin.appended_from is None:
+        return False
+    check_length(heap, origin)
+    return origin.appended_from - list.__len__(origin.obj) <= index < 0
 
 
 def check_length(heap: Heap, origin: Origin) -> None:

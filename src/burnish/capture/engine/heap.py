@@ -69,6 +69,9 @@ class Heap:
     ends_unseen_in_each_call = guard_object_parts.ends_unseen_in_each_call
     changing_number = live_number_reads.changing_number
     admit_slot = live_number_reads.admit_slot
+    live_element = live_number_reads.live_element
+    read_length = live_number_reads.read_length
+    was_appended = container_changes.was_appended
 
     def __init__(self, tracer: Any):
         self.tracer = tracer

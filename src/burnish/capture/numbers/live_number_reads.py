@@ -6,13 +6,14 @@ best = (score, name)    a tuple that holds such a number: one in its place, with
 
 from __future__ import annotations
 
+import operator
 from typing import TYPE_CHECKING, Any
 
 from ..engine.object_lifetimes import Origin
 from ..guards.changing_numbers import NUMBERS, leads_to
 from ..guards.object_sources import Source
 from ..guards.value_or_identity import is_named_tuple
-from . import live_scalars
+from . import live_scalars, object_addresses
 
 if TYPE_CHECKING:
     from ..engine.heap import Heap
@@ -65,3 +66,39 @@ def admit_slot(heap: Heap, value: Any, source: Source) -> Any:
     """``admit`` a value that a break has left, in a slot or in an iterator."""
     found = changing_number(heap, value, source) if issubclass(type(value), tuple) else None
     return heap.admit(value, source, is_slot=True) if found is None else found
+
+
+def read_length(heap: Heap, origin: Origin) -> int:
+    """``len`` of an outside list or dictionary of which no entries were written, but some may have been appended."""
+    now = len(origin.obj)
+    before = now if origin.appended_from is None else origin.appended_from
+    found = changing_number(heap, before, origin.source.child("count"))
+    if found is None:
+        heap.guard("length", origin.source, before)
+        return now
+    return found if now == before else live_scalars.apply(operator.add, found, now - before)
+
+
+def live_element(heap: Heap, container: Any, index: Any) -> Any:
+    """The number that a live index finds in a list or tuple, which is then live, too; otherwise None."""
+    kind = type(container)
+    if kind is not list and kind is not tuple or type(index) is not live_scalars.LiveInt or index.expression.in_graph:
+        return None
+    at = index.plain()
+    value = kind.__getitem__(container, at) if -len(container) <= at < len(container) else None
+    if type(value) not in NUMBERS or value != value:
+        return None
+    origin = heap.origin_of(container)
+    if origin is not None:
+        if origin.complete or origin.is_written or object_addresses.is_in(index.expression):
+            return None
+        return live_number(heap, value, origin.source.child("at", index.expression))
+    if len(container) > MOST_COPIED or not all(type(part) in NUMBERS for part in container):
+        return None
+    found = live_scalars.apply(operator.getitem, tuple(container), index)
+    found.original = value
+    return found
+
+
+MOST_COPIED = 1024
+"""The longest list of constants that becomes part of a formula."""

@@ -38,6 +38,12 @@ class Expression:
         parts = [o.render(writer) if isinstance(o, Expression) else writer.constant(o) for o in self.operands]
         return f"{writer.constant(self.operation)}({', '.join(parts)})"
 
+    def value(self, read: Callable[[Source], Any]) -> Any:
+        """Its value where ``read`` gives those at the sources."""
+        if self.operation is None:
+            return read(self.operands[0])
+        return self.operation(*[o.value(read) if isinstance(o, Expression) else o for o in self.operands])
+
     def sources(self) -> list[Source]:
         if self.operation is None:
             return [self.operands[0]]

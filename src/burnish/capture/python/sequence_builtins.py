@@ -57,10 +57,9 @@ def _len(m: Any, args: tuple, kwargs: dict) -> Any:
     m.check_readable(len, value)
     origin = m.heap.origin_of(value)
     if origin is not None and not origin.complete and not issubclass(type(value), tuple):
-        if origin.is_written or not issubclass(type(value), (list, dict)):
-            m.heap.complete(origin)
-        else:
-            m.heap.guard("length", origin.source, len(value))
+        if not origin.written and issubclass(type(value), (list, dict)):
+            return m.heap.read_length(origin)
+        m.heap.complete(origin)
         return len(value)
     if issubclass(type(value), value_kinds.BUILTIN_CONTAINERS) or value_kinds.is_known(value):
         return m.plainly(len, value)
