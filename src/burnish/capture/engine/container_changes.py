@@ -196,7 +196,7 @@ def expose_items(heap: Heap, value: Any) -> None:
 def items_read_at_once(heap: Heap, value: Any) -> Any:
     """``value`` for code that takes all its elements now. Numbers in a list that change from run to run are live in a
     copy: other threads see the list itself."""
-    origin = heap.origins.get(id(value)) if type(value) is list else None
+    origin = heap.origins.get(id(value)) if type(value) in (list, collections.deque) else None
     if not keeps_numbers(heap, origin):
         expose_items(heap, value)
         return value
@@ -210,10 +210,10 @@ def keeps_numbers(heap: Heap, origin: Origin | None) -> bool:
 
 
 def table_read_at_once(heap: Heap, table: dict) -> dict:
-    """The same for a dictionary."""
+    """The same for a dictionary. The program may have written to it, if the old order of its keys is known."""
     origin = heap.origins.get(id(table))
-    keys = tuple(table)
-    if not keeps_numbers(heap, origin) or not all(map(is_constant_key, keys)):
+    keys = tuple(table) if origin is None or not origin.written else origin.order
+    if origin is None or origin.complete or not heap.tracer.changing or not (keys and all(map(is_constant_key, keys))):
         heap.complete(origin)
         return table
     heap.guard(*origin.by_base("keys", keys))

@@ -14,6 +14,7 @@ from typing import Any
 import torch
 
 from ... import breaks
+from ...engine.container_changes import table_read_at_once
 from ...engine.interpreted_or_native import is_trusted_type
 from ...engine.object_lifetimes import leaving_sequence
 from ...guards.builtin_container_subclasses import elements_of, has_key
@@ -99,6 +100,8 @@ def call_dict(m: Any, table: dict, name: str, args: tuple, kwargs: dict, method:
         if asks:
             return m.call(container_polyfills.dict_copy, (table,), {})
     if name in ("__or__", "__ror__") and args and issubclass(type(args[0]), dict):
+    if name == "copy" and type(table) is dict and not args and not kwargs:
+        return m.plainly(dict, table_read_at_once(m.heap, table))
         iteration.refuse_union(m, table, args[0])
     if name == "__init__" and any(iteration.merges_in_python(m, items, type(table)) for items in args):
         if issubclass(type(table), collections.defaultdict):

@@ -214,6 +214,8 @@ def _of_containers(m: Any, operation: Callable, left: Any, right: Any) -> Any:
         if m.region is not None and issubclass(type(left), CHANGEABLE):
             m.region.will_write(left)
         m.heap.will_write(left)
+    if operation is operator.add and type(left) is list and type(right) is list:
+        return m.perform(operation, *map(m.heap.items_read_at_once, (left, right)))
     of_sets = issubclass(type(left), SETS) and issubclass(type(right), SETS)
     for side in (left, right):
         expose(m, side, reads_order=not of_sets)
