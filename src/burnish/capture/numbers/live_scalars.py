@@ -189,7 +189,10 @@ def apply(operation: Callable, *operands: Any) -> Any:
         # Later code relies on the existence of a result and on its type (1 / n; 2 ** n is a float for n < 0).
         if operation not in TOTAL:
             live.tracer.guard_outcome(Expression(is_type, (expression, type(value))), True)
-        return make(value, expression, live.tracer)
+        made = make(value, expression, live.tracer)
+        if operation is max or operation is min:
+            made.original = value  # one of the operands
+        return made
     if isinstance(value, bool):
         live.tracer.guard_outcome(expression, value)
         return value

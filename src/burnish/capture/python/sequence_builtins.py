@@ -5,6 +5,7 @@ For elements with operators in Python, Python versions of the builtins are inter
 
 from __future__ import annotations
 
+import collections
 import types
 from collections.abc import Callable
 from types import FunctionType
@@ -137,7 +138,9 @@ def elements_with_live_numbers(m: Any, items: Any) -> Any:
 
 def are_numbers(items: Any) -> bool:
     """Without those of a subclass, which may have operators in Python."""
-    return type(items) in (list, tuple) and all(type(value) in value_kinds.NUMBERS for value in items)
+    return type(items) in (list, tuple, collections.deque) and all(
+        type(value) in value_kinds.NUMBERS for value in items
+    )
 
 
 def _quantifier(builtin: Callable, polyfill: FunctionType) -> Callable:
