@@ -196,7 +196,7 @@ def expose_items(heap: Heap, value: Any) -> None:
 def items_read_at_once(heap: Heap, value: Any) -> Any:
     """``value`` for code that takes all its elements now. Numbers in a list that change from run to run are live in a
     copy: other threads see the list itself."""
-    origin = heap.origins.get(id(value)) if type(value) is list else None
+    origin = heap.origins.get(id(value)) if type(value) in (list, collections.deque) else None
     if not keeps_numbers(heap, origin):
         expose_items(heap, value)
         return value
@@ -210,10 +210,10 @@ def keeps_numbers(heap: Heap, origin: Origin | None) -> bool:
 
 
 def table_read_at_once(heap: Heap, table: dict) -> dict:
-    """The same for a dictionary."""
+    """The same for a dictionary. The program may have written to it, if the old order of its keys is known."""
     origin = heap.origins.get(id(table))
-    keys = tuple(table)
-    if not keeps_numbers(heap, origin) or not all(map(is_constant_key, keys)):
+    keys = tuple(table) if origin is None or not origin.written else origin.order
+    if origin is None or origin.complete or not heap.tracer.changing or not (keys and all(map(is_constant_key, keys))):
         heap.complete(origin)
         return table
     heap.guard(*origin.by_base("keys", keys))
@@ -416,23 +416,28 @@ def are_same(now: Iterable, before: list) -> bool:
 
 @contextlib.contextmanager
 def appending(heap: Heap, origin: Origin | None) -> Iterator[None]:
-    """Around what adds to the end of a list, which may be from outside. An outside list that has not been read needs no
-    guard: values appended to it do not depend on its contents."""
+    """Around what adds to the end of a list, which may be from outside. Its contents need no guard but for the elements
+    that are read: values appended to it do not depend on the others."""
     if origin is None:
         yield
         return
     origin.is_changed_here = True
     if not origin.complete and origin.appended_from is None:
-        if origin.known:
-            heap.complete(origin)
-        else:
-            origin.appended_from = list.__len__(origin.obj)
+        origin.appended_from = list.__len__(origin.obj)
     check_length(heap, origin)
     try:
         yield
     finally:
         if origin.appended_from is not None:
             origin.appended_to = list.__len__(origin.obj)
+
+
+def was_appended(heap: Heap, origin: Origin, index: int) -> bool:
+    """Whether an index from the end of a list finds what this trace has appended, whatever was there before."""
+    if origin.complete or origin.appended_from is None:
+        return False
+    check_length(heap, origin)
+    return origin.appended_from - list.__len__(origin.obj) <= index < 0
 
 
 def check_length(heap: Heap, origin: Origin) -> None:

@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from ..guards.builtin_container_subclasses import base_of, has_key, items_of, length_of
-from ..guards.changing_numbers import CHANGING_NAMES, NUMBERS, leads_to
+from ..guards.changing_numbers import CHANGING_NAMES, NUMBERS
 from ..guards.guards import Guard
 from ..guards.object_sources import Source, Sources
 from ..guards.tensor_metadata import TENSOR_TYPES, facts_of, global_state, is_tensor, tensor_facts
@@ -26,14 +26,13 @@ from ..guards.value_or_identity import (
     has_fixed_meaning,
     is_compared_by_value,
     is_made_by_call,
-    is_named_tuple,
     is_plain_kind,
     is_setting,
 )
 from ..interpreter.frames import MISSING, NULL, UNBOUND, Generator
 from ..interpreter.generator_delegation import runs_code_when_closed
 from ..interpreter.reads_past_overrides import PLAIN_TABLES, dict_of
-from ..numbers import decimal_arithmetic, live_scalars, numpy_tables, object_addresses
+from ..numbers import decimal_arithmetic, live_number_reads, live_scalars, numpy_tables, object_addresses
 from . import container_changes, guard_object_parts
 from .object_lifetimes import (
     EXACT,
@@ -68,6 +67,11 @@ class Heap:
     why_not_readable = container_changes.why_not_readable
     guard_kind = guard_object_parts.guard_kind
     ends_unseen_in_each_call = guard_object_parts.ends_unseen_in_each_call
+    changing_number = live_number_reads.changing_number
+    admit_slot = live_number_reads.admit_slot
+    live_element = live_number_reads.live_element
+    read_length = live_number_reads.read_length
+    was_appended = container_changes.was_appended
 
     def __init__(self, tracer: Any):
         self.tracer = tracer
@@ -85,7 +89,8 @@ class Heap:
         self.generators: list[weakref.ref] = []  # those that the segment has made
         self.taken_over: list[tuple[weakref.ref, Source]] = []  # outside generators whose frames run in this trace
         self.of_classes: dict[int, Origin] = {}  # by class: each read of its ``__dict__`` makes another proxy
-        self.live_numbers: dict[int, Any] = {}  # by source
+        self.live_numbers: dict[int, Any] = {}  # by source, with tuples that hold some
+        self.originals: dict[int, tuple] = {}  # the program's own tuples, by those with live numbers in their place
         self.readings: dict[int, Any] = {}  # of native iterators from outside: see outside_iterators
         self.shown: set[int] = set()  # builtin iterators that plain Python sees: see shown_iterators
         self.raced: str | None = None  # a value that another thread changed between two reads
@@ -318,45 +323,6 @@ class Heap:
         if origin.known[key] != id(value):
             self.raced = f"{origin.source}: {key!r}"
         return value
-
-    def live_number(self, value: Any, source: Source) -> Any:
-        """A live scalar: a number whose type is guarded, but not its value, which differs on most runs."""
-        found = self.live_numbers.get(id(source))
-        if found is None:
-            self.guard("type", source, type(value))
-            found = live_scalars.make(value, live_scalars.Expression(None, (source,)), self.tracer)
-            found.original = value
-            self.live_numbers[id(source)] = found
-            if self.tracer.symbolic_sizes is not None and type(value) is int:
-                self.tracer.symbolic_sizes.offer(found, source)
-        return found
-
-    def changing_number(self, value: Any, source: Source, is_known_to: bool = False) -> Any:
-        """A live scalar for a number that differed between two runs, or a tuple with such numbers; otherwise None."""
-        changing: frozenset = self.tracer.changing
-        said = self.tracer.size_requests
-        if not (is_known_to or changing or said is not None):
-            return None
-        if type(value) in NUMBERS:
-            is_live = is_known_to or source.path() in changing
-            is_live = is_live or said is not None and said.is_dynamic_number(value, source)
-            return self.live_number(value, source) if is_live and value == value else None  # NaN is equal to none
-        kind = type(value)
-        if kind is not tuple and not is_named_tuple(kind) or said is None and not leads_to(source, changing):
-            return None
-        parts = [self.changing_number(part, source.item(i)) for i, part in enumerate(value)]
-        if all(part is None for part in parts):
-            return None
-        found = self.live_numbers.get(id(source))
-        if found is None:
-            self.guard("type", source, kind)
-            self.guard("length", source, len(value))
-            items = [
-                self.admit(part, source.item(i)) if number is None else number
-                for i, (part, number) in enumerate(zip(value, parts, strict=True))
-            ]
-            found = self.live_numbers[id(source)] = tuple.__new__(kind, items)
-        return found
 
     def module_table(self, members: Origin, name: str, table: dict) -> Origin:
         """One of the dictionaries in which an ``nn.Module`` keeps parameters, buffers and submodules."""

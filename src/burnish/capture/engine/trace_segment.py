@@ -460,7 +460,7 @@ def start_frame(program: Program, tracer: Tracer, continuation: Continuation, sl
         tracer.enter(frame, program.function)
         return frame
     labels = continuation.layout.labels()
-    values = [heap.admit(v, heap.sources.slot(i, labels[i]), is_slot=True) for i, v in enumerate(slots)]
+    values = [heap.admit_slot(v, heap.sources.slot(i, labels[i])) for i, v in enumerate(slots)]
     frame = continuation.layout.build(values)
     tracer.adopt_running_generators(frame)
     slots.clear()  # the frames hold them now, for as long as the program does

@@ -58,6 +58,8 @@ def guarded_numbers(kind: str, source: Source | None, expected: Any) -> list[tup
     if kind == "equal" and source is not None:
         is_number = type(expected) in NUMBERS or type(expected) in numpy_tables.NUMBERS
         return [(source, expected)] if is_number else []
+    if kind == "length" and source is not None:
+        return [(source.child("count"), expected)]
     if kind != "outcome" or expected[0].operation is not live_scalars.same_value:
         return []
     return [leaf.operands for leaf in live_scalars.leaves_of(expected[0]) if len(leaf.operands) == 2]

@@ -146,7 +146,8 @@ class LayerWriter(CheckWriter):
         """Enter ``source``, and the sources it is read from, in its layer."""
         depth = self.depths.get(id(source))
         if depth is None:
-            depth = 0 if source.base is None else self.reach(source.base) + 1
+            others = source.key.sources() if source.kind == "at" else ()
+            depth = 0 if source.base is None else max(map(self.reach, (source.base, *others))) + 1
             self.depths[id(source)] = depth
             if depth == len(self.layers):
                 self.layers.append([])
@@ -175,7 +176,7 @@ class LayerWriter(CheckWriter):
         for source in layer:
             groups[source.kind].append(source)
         for kind, group in groups.items():
-            if len(group) > 1:
+            if len(group) > 1 and kind in READERS:
                 function, takes_key = READERS[kind]
                 keys = f", {self.constant(tuple(s.key for s in group))}" if takes_key else ""
                 self.lines.append(f"V += map({self.constant(function)}, {self.pick([s.base for s in group])}{keys})")

@@ -125,6 +125,8 @@ class CheckWriter:
         assert source.base is not None
         base = self.load(source.base)
         kind, key = source.kind, source.key
+        if kind == "at":
+            return f"{base}[{key.render(self)}]"
         if kind == "attr" and key != "shape" and key.isidentifier() and not keyword.iskeyword(key):
             return f"{base}.{key}"
         if kind in IN_PLACE:
@@ -278,6 +280,7 @@ READERS: dict[str, tuple[Callable, bool]] = {
     "attr": (attribute_of, True),
     "item": (operator.getitem, True),
     "entry": (entry_of, True),
+    "count": (len, False),
     **{kind: (reader, False) for kind, reader in iterator_contents.READERS.items()},
 }
 """How sources of each kind are read from their base: the function, and whether it takes the source's key."""

@@ -123,6 +123,8 @@ class WatchPlan:
                 return source.key, True, True
             return self.read(source, self.slots[source.key[0]])
         base, is_fixed, is_certain = self.locate(source.base)
+        if source.kind == "at":
+            return base[source.key.value(lambda one: self.locate(one)[0])], False, False
         if is_fixed and id(source.base) not in self.unwatched:
             reader = FIXED.get(source.kind)
             if reader is not None:

@@ -17,6 +17,7 @@ WORDS = {
     "keys": "list({base})",
     "values": "list({base}.values())",
     "call": "{base}()",
+    "count": "len({base})",
     "plain": "{base}.as_subclass(torch.Tensor)",
     "array": "torch.from_numpy({base})",
     **{kind: f"{kind} of {{base}}" for kind in ("rest", "parts", "container")},
@@ -100,6 +101,8 @@ class Source:
                 if not isinstance(base, Source) or base.kind != "item"
                 else f"closure[{base.key}]"
             )
+        if self.kind == "at":
+            return f"{base}[{self.key.words()}]"
         if self.kind in WORDS:
             return WORDS[self.kind].format(base=base, key=self.key)
         assert base is not None

@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import math
 import operator
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -76,8 +77,26 @@ class GraphText(live_scalars.Expression):
         raise NotBeforehand
 
 
-TEXTS = frozenset((str, repr, format, operator.add, functions_called_by_guards.join))
-"""Operations that make texts, and that never raise for a number of the same type (but for the format "c")."""
+FORMATS = {
+    format: re.compile("c$"),
+    functions_called_by_guards.formatted: re.compile(r"%[^a-zA-Z%]*([hlL]?c|\*)"),
+    str.format: re.compile(r"c\}|\{[^}]*\{"),
+}
+"""Operations that make texts by a format, and which formats may raise for other numbers."""
+TEXTS = frozenset((str, repr, operator.add, functions_called_by_guards.join, *FORMATS))
+"""Operations that make texts, and that never raise for a number of the same type (but for some formats)."""
+
+
+def depends_on_number(operation: Callable, values: list) -> bool:
+    """Whether a format makes a text only of some numbers."""
+    if operation not in FORMATS:
+        return False
+    if FORMATS[operation].search(str(values[operation is format])):
+        return True
+    return not all(
+        live_scalars.has_result(operation, *[one if type(value) is float else value for value in values])
+        for one in (math.nan, math.inf)
+    )
 
 
 def _number_of_the_graph() -> None:
@@ -259,7 +278,7 @@ def apply(m: Any, operation: Callable | None, operands: tuple) -> Any:
             value = None  # an error for this run's numbers; reporting it needs the numbers
         if type(value) in (int, float):
             return live_scalars.make(value, GraphNumber(m.recorder.number(operation, operands)), m)
-    if operation in TEXTS and not (operation is format and str(values[1]).endswith("c")):
+    if operation in TEXTS and not depends_on_number(operation, values):
         text = m.plainly(operation, *values)
         if type(text) is str:
             parts = tuple(o.expression if isinstance(o, live_scalars.Live) else o for o in operands)

@@ -38,6 +38,12 @@ class Expression:
         parts = [o.render(writer) if isinstance(o, Expression) else writer.constant(o) for o in self.operands]
         return f"{writer.constant(self.operation)}({', '.join(parts)})"
 
+    def value(self, read: Callable[[Source], Any]) -> Any:
+        """Its value where ``read`` gives those at the sources."""
+        if self.operation is None:
+            return read(self.operands[0])
+        return self.operation(*[o.value(read) if isinstance(o, Expression) else o for o in self.operands])
+
     def sources(self) -> list[Source]:
         if self.operation is None:
             return [self.operands[0]]
@@ -183,7 +189,10 @@ def apply(operation: Callable, *operands: Any) -> Any:
         # Later code relies on the existence of a result and on its type (1 / n; 2 ** n is a float for n < 0).
         if operation not in TOTAL:
             live.tracer.guard_outcome(Expression(is_type, (expression, type(value))), True)
-        return make(value, expression, live.tracer)
+        made = make(value, expression, live.tracer)
+        if operation is max or operation is min:
+            made.original = value  # one of the operands
+        return made
     if isinstance(value, bool):
         live.tracer.guard_outcome(expression, value)
         return value

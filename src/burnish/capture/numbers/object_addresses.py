@@ -59,6 +59,7 @@ class Address(Expression):
 def of(m: Any, value: Any) -> Any:
     """``id(value)``, or None if it is the address of a value without identity, such as a number."""
     origin = m.heap.origin_of(value)
+    value = m.heap.originals.get(id(value), value)
     if origin is not None and origin.source.is_pinned or m.heap.has_fixed_meaning(value) or value is None:
         return id(value)
     is_value = m.heap.is_compared_by_value(type(value)) or issubclass(type(value), (bool, live_scalars.Live))

@@ -15,6 +15,7 @@ import torch
 
 from ...torch_private import InferenceMode
 from .. import breaks
+from ..engine.container_changes import table_read_at_once
 from ..engine.interpreted_or_native import find_on_type, is_trusted_type, is_user_type
 from ..engine.object_lifetimes import UNREFERENCED, rule_of
 from ..engine.torch_call_records import NotRecordable
@@ -225,6 +226,10 @@ def _from_iterable(m: Any, cls: type, args: tuple, kwargs: dict) -> Any:
     if issubclass(type(items), Generator) or iteration.needs_interpreting(m, items) and not copies_set:
         return m.call(ITERABLE_MAKERS[cls], args, kwargs)
     iteration.refuse_outside(m, items, f"{cls.__name__}()")
+    if cls in (list, tuple) and type(items) is list:
+        args = (m.heap.items_read_at_once(items),)
+    elif cls is dict and type(items) is dict:
+        args = (table_read_at_once(m.heap, items),)
     for value in args:
         if cls is list or cls is tuple:
             m.heap.expose_items(value)

@@ -108,8 +108,8 @@ def read(m: Any, iterator: Any) -> Any:
     reading.at += 1
     value, source = rest[at], source.item(at)
     if kind in PAIRS:
-        return heap.admit(value[0], source.item(0), is_slot=True), heap.admit(value[1], source.item(1), is_slot=True)
-    return heap.admit(value, source, is_slot=True)
+        return heap.admit_slot(value[0], source.item(0)), heap.admit_slot(value[1], source.item(1))
+    return heap.admit_slot(value, source)
 
 
 def read_parts(m: Any, iterator: Any, reading: Reading) -> Any:

@@ -5,6 +5,7 @@ For elements with operators in Python, Python versions of the builtins are inter
 
 from __future__ import annotations
 
+import collections
 import types
 from collections.abc import Callable
 from types import FunctionType
@@ -57,10 +58,9 @@ def _len(m: Any, args: tuple, kwargs: dict) -> Any:
     m.check_readable(len, value)
     origin = m.heap.origin_of(value)
     if origin is not None and not origin.complete and not issubclass(type(value), tuple):
-        if origin.is_written or not issubclass(type(value), (list, dict)):
-            m.heap.complete(origin)
-        else:
-            m.heap.guard("length", origin.source, len(value))
+        if not origin.written and issubclass(type(value), (list, dict)):
+            return m.heap.read_length(origin)
+        m.heap.complete(origin)
         return len(value)
     if issubclass(type(value), value_kinds.BUILTIN_CONTAINERS) or value_kinds.is_known(value):
         return m.plainly(len, value)
@@ -138,7 +138,9 @@ def elements_with_live_numbers(m: Any, items: Any) -> Any:
 
 def are_numbers(items: Any) -> bool:
     """Without those of a subclass, which may have operators in Python."""
-    return type(items) in (list, tuple) and all(type(value) in value_kinds.NUMBERS for value in items)
+    return type(items) in (list, tuple, collections.deque) and all(
+        type(value) in value_kinds.NUMBERS for value in items
+    )
 
 
 def _quantifier(builtin: Callable, polyfill: FunctionType) -> Callable:

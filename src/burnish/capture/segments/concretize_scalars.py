@@ -122,7 +122,7 @@ class ScalarConcretizer:
     def __init__(self, tracer: Any, leaves: bool = False):
         self.tracer, self.fresh, self.leaves = tracer, tracer.heap.fresh, leaves
         self.is_hidden = False
-        self.memo: dict[int, Any] = {}
+        self.memo: dict[int, Any] = dict(tracer.heap.originals)
         self.keep: list[Any] = []  # the owners of the memo's ids
         for chosen in tracer.chosen:  # those of an operand come before
             operand = min_max_of_tensors.choose_operand(chosen.at, chosen.operands)

@@ -32,6 +32,15 @@ from ..polyfills import operator_protocol_polyfills, text_polyfills
 from . import logging_calls
 
 
+def holds_live_alone(values: tuple) -> bool:
+    """Whether there are live scalars in it, and otherwise only values that hold none."""
+    is_live = [issubclass(type(value), Live) for value in values]
+    return any(is_live) and all(live or type(value) in PLAIN for live, value in zip(is_live, values, strict=True))
+
+
+PLAIN = frozenset((int, float, bool, str, type(None)))
+
+
 def _repr(m: Any, args: tuple, kwargs: dict) -> Any:
     return text_of(m, repr, args[0])
 

@@ -14,10 +14,12 @@ from typing import Any
 import torch
 
 from ... import breaks
+from ...engine.container_changes import table_read_at_once
 from ...engine.interpreted_or_native import is_trusted_type
 from ...engine.object_lifetimes import leaving_sequence
 from ...guards.builtin_container_subclasses import elements_of, has_key
 from ...interpreter.frames import Raised
+from ...numbers import live_scalars
 from ...numbers.live_scalars import Live, settled
 from ..attributes.attribute_writes import without_result
 from ..calls import native_call_rules
@@ -98,6 +100,8 @@ def call_dict(m: Any, table: dict, name: str, args: tuple, kwargs: dict, method:
             m.stop(breaks.OPAQUE_CALL, f"copy of a {type(table).__qualname__}")
         if asks:
             return m.call(container_polyfills.dict_copy, (table,), {})
+    if name == "copy" and type(table) is dict and not args and not kwargs:
+        return m.plainly(dict, table_read_at_once(m.heap, table))
     if name in ("__or__", "__ror__") and args and issubclass(type(args[0]), dict):
         iteration.refuse_union(m, table, args[0])
     if name == "__init__" and any(iteration.merges_in_python(m, items, type(table)) for items in args):
@@ -360,6 +364,8 @@ def call_text(m: Any, text: Any, name: str, args: tuple, kwargs: dict, method: C
                 return m.stop(breaks.OPAQUE_CALL, f"str.{name} of a {type(value).__qualname__}")
             if name != "format" and value_kinds.finds_items_by_methods(m, value):
                 return m.stop(breaks.OPAQUE_CALL, f"str.{name} by the items of a {type(value).__qualname__}")
+    if name == "format" and not kwargs and print_and_format.holds_live_alone(args):
+        return m.plainly(live_scalars.apply, str.format, settled(text), *args)
     if name in ("encode", "decode") and not is_plain_codec(*args, **kwargs):
         return m.stop(breaks.OPAQUE_CALL, f"{name} by a codec or an error handler that may be registered")
     if not kwargs and all([type(a) in value_kinds.SIMPLE for a in args]):

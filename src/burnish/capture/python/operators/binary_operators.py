@@ -28,7 +28,7 @@ from ..calls import torch_function_of_non_tensors
 from ..messages import print_and_format
 from ..polyfills import container_polyfills, object_polyfills, operator_protocol_polyfills
 from ..polyfills.torch_function_polyfills import has_rule
-from . import iteration, subscripts
+from . import functions_called_by_guards, iteration, subscripts
 from .guard_before_native_read import check_key, expose, refuse_unhashed_key, settle_all, settled
 from .guard_identity_comparisons import guard_comparison, guard_elements
 from .truth_and_identity import same
@@ -113,8 +113,8 @@ def _of_tensors(m: Any, operation: Callable, left: Any, right: Any) -> Any:
 def _of_live_scalars(m: Any, operation: Callable, left: Any, right: Any) -> Any:
     if type(left) in (str, live_scalars.LiveStr) and operation is operator.mod:
         return (
-            m.plainly(live_scalars.apply, operation, left, right)
-            if type(right) in SIMPLE or issubclass(type(right), Live)
+            m.plainly(live_scalars.apply, functions_called_by_guards.formatted, left, right)
+            if type(right) in print_and_format.PLAIN or issubclass(type(right), Live)
             else format_by_percent(m, settled(left), right)
         )
     is_of_numbers = issubclass(type(left), live_scalars.NUMBERS) and issubclass(type(right), live_scalars.NUMBERS)
@@ -214,6 +214,8 @@ def _of_containers(m: Any, operation: Callable, left: Any, right: Any) -> Any:
         if m.region is not None and issubclass(type(left), CHANGEABLE):
             m.region.will_write(left)
         m.heap.will_write(left)
+    if operation is operator.add and type(left) is list and type(right) is list:
+        return m.perform(operation, *map(m.heap.items_read_at_once, (left, right)))
     of_sets = issubclass(type(left), SETS) and issubclass(type(right), SETS)
     for side in (left, right):
         expose(m, side, reads_order=not of_sets)
@@ -283,6 +285,8 @@ def format_by_percent(m: Any, text: str, values: Any) -> Any:
     needs_python = any(print_and_format.needs_python_text(m, value) for value in formatted)
     if needs_python or finds_items_by_methods(m, values):
         m.stop(breaks.OPAQUE_CALL, "% formatting of an object with its own text")
+    if type(values) is tuple and print_and_format.holds_live_alone(values):
+        return m.plainly(live_scalars.apply, functions_called_by_guards.formatted, settled(text), *values)
     settle_all(m, values)
     return m.perform(operator.mod, text, values)
 

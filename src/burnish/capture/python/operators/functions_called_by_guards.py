@@ -12,6 +12,10 @@ def join(*parts: str) -> str:
     return "".join(parts)
 
 
+def formatted(text: str, *values: Any) -> str:
+    return text % values
+
+
 def summed(start: float, *numbers: float) -> float:
     return sum(numbers, start)
 

@@ -185,21 +185,22 @@ def has_live(m: Any, value: Any) -> bool:
     return (
         type(value) is list
         and keeps_numbers(m.heap, m.heap.origin_of(value))
-        and 0 < sum(map(is_number, value)) <= MOST_LIVE
+        and 0 < sum(map(may_be_live, value)) <= MOST_LIVE
     )
 
 
 MOST_LIVE = 64
 
 
-def is_number(value: Any) -> bool:
-    return type(value) in NUMBERS
+def may_be_live(value: Any) -> bool:
+    """Whether it is a number, or may hold some that a tuple with live scalars is read in place of."""
+    return type(value) in NUMBERS or issubclass(type(value), tuple)
 
 
 def advance_list(m: Any, iterator: Any) -> Any:
     _, (items, *_), *position = iterator.__reduce__()
     value = next(iterator, EXHAUSTED)
-    origin = m.heap.origin_of(items) if type(value) in NUMBERS else None
+    origin = m.heap.origin_of(items) if may_be_live(value) else None
     return value if origin is None else m.heap.read_index(origin, position[0])
 
 

@@ -93,6 +93,9 @@ def subscript_natively(m: Any, container: Any, key: Any) -> Any:
     if is_tensor(key) and issubclass(kind, (list, tuple, str, range)):
         return m.perform(operator.getitem, container, key)
     if issubclass(type(key), Live):
+        found = m.heap.live_element(container, key)
+        if found is not None:
+            return found
         key = key.settle()
     elif type(key) is slice or type(key) is tuple or type(key) in numpy_tables.NUMBERS:
         check_slice(m, key)
@@ -107,7 +110,8 @@ def subscript_natively(m: Any, container: Any, key: Any) -> Any:
         length = length_of(container)
         if type(key) is int and -length <= key < length and not origin.complete and origin.appended_from is None:
             return m.heap.read_index(origin, key)
-        m.heap.complete(origin)
+        if type(key) is not int or not m.heap.was_appended(origin, key):
+            m.heap.complete(origin)
     if indexes_in_python(m, key):
         m.stop(breaks.OPAQUE_CALL, "an index with its own __index__")
     if issubclass(type(container), IN_ORDER):

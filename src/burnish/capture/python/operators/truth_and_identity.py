@@ -123,6 +123,11 @@ def same(m: Any, left: Any, right: Any) -> bool:
     if type(left) in live_scalars.KINDS or type(right) in live_scalars.KINDS:
         return answer
     a, b = m.heap.origin_of(left), m.heap.origin_of(right)
+    if not answer and m.heap.originals:
+        answer = m.heap.originals.get(id(left), left) is m.heap.originals.get(id(right), right)
+        if answer and a is not None and b is not None:
+            m.heap.guard("same", a.source, b.source)
+            return True
     if a is not None and b is not None and a is not b and not (a.source.is_pinned and b.source.is_pinned):
         m.heap.guard("unlike", a.source, b.source)
     elif not answer and id(left) in m.heap.by_value and id(right) in m.heap.by_value:

@@ -135,6 +135,9 @@ def _extreme(name, args, key, default, largest):
         raise TypeError(f"Cannot specify a default for {name}() with multiple positional arguments")
     best = best_key = MISSING
     for value in args if len(args) > 1 else args[0]:
+        if key is None and type(best) in NUMBERS and type(value) in NUMBERS:
+            best = best_key = max(best, value) if largest else min(best, value)  # whichever it is
+            continue
         value_key = value if key is None else key(value)
         if best is MISSING or (value_key > best_key if largest else value_key < best_key):
             best, best_key = value, value_key
@@ -146,6 +149,8 @@ def _extreme(name, args, key, default, largest):
         return default
     return best
 
+
+NUMBERS = (int, float)
 
 try:
     max([])
