@@ -158,6 +158,17 @@ def test_functions_that_vjp_returns_know_the_number_after_a_break(backend):
         torch.testing.assert_close(compiled(X, n), fn(X, n))
 
 
+@burnish.disable
+def call_natively(function, x):
+    return function(x)
+
+
+@pytest.mark.parametrize("name", ["grad", "jacrev", "jacfwd", "hessian", "functionalize"])
+def test_transformed_functions_that_leave_the_graph_hold_the_number(name):
+    transform = getattr(torch.func, name)
+    check(lambda x, n: call_natively(transform(lambda y: (y.sin() * n).sum()), x), SMALL, 2, "burnish", X[0])
+
+
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_sizes_by_numbers_in_transformed_functions_are_seen(backend):
     check(

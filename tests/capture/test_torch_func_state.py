@@ -15,6 +15,7 @@ import burnish
 
 from ..recorded_events import recorded
 from .operator_backend import operators
+from .torch_differences import JACOBIANS_READ_DATA
 
 BACKENDS = pytest.mark.parametrize("backend", ["eager", "burnish", pytest.param(operators, id="operators")])
 
@@ -34,9 +35,10 @@ def call(x, module):
     return module(x)
 
 
-def agrees(make, backend, count=4):
+def agrees(make, backend, count=4, breaks=frozenset()):
     """``make()`` returns a function, ``args(k)`` for call ``k``, a change before each call, and parameters whose
-    gradients count. The function runs compiled, in one graph, and as it is, each in a world of its own."""
+    gradients count. The function runs compiled, in one graph if nothing breaks it, and as it is, each in a world of its
+    own."""
     torch.manual_seed(0)
     worlds = [make() for _ in range(2)]
     burnish.reset()
@@ -65,7 +67,8 @@ def agrees(make, backend, count=4):
             if theirs is not None:
                 torch.testing.assert_close(mine, theirs)
     report = burnish.explain(worlds[1][0])(*worlds[1][1](0))
-    assert (report.graph_count, report.break_reasons) == (1, [])
+    assert {reason.source.kind.code for reason in report.break_reasons} == breaks
+    assert breaks or report.graph_count == 1
 
 
 def seeded(make):
@@ -93,6 +96,7 @@ MODULES_GIVEN = {
 
 @BACKENDS
 @pytest.mark.parametrize("kind", MODULES_GIVEN)
+@pytest.mark.falls_back(*["refused"] * JACOBIANS_READ_DATA, only="jacobians-operators")
 def test_another_module_is_another_module(kind, backend):
     jvp(torch.sin, (torch.ones(1),), (torch.ones(1),))  # the first one of a process imports what warns
 
@@ -351,7 +355,7 @@ def test_a_transform_after_writes_is_in_the_same_graph(kind, backend):
 
         return fn, lambda k: (torch.linspace(-1, 1, 6).reshape(2, 3) + k,), lambda k: log.clear(), list
 
-    agrees(make, backend)
+    agrees(make, backend, breaks={"B202"} if kind == "hessian" and JACOBIANS_READ_DATA else set())
 
 
 @BACKENDS

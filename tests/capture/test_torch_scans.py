@@ -15,6 +15,7 @@ import burnish
 from .. import frame_evaluation
 from .harness import program
 from .operator_backend import operators
+from .torch_differences import COMPILES_OPERATORS
 
 on_cpus = pytest.mark.skipif(
     "must be CUDA tensors" in str(associative_scan.__doc__),
@@ -128,6 +129,11 @@ def test_scan_returns_the_program_structures(kind, dim, reverse):
         carry, found = scan(step, tree(*start) if learns else start, {"x": x * 2}, dim=dim, reverse=reverse)
         return carry, found, parts(carry)[0] + 1
 
+    if not learns:
+        try:
+            fn(torch.randn(4, 3))
+        except torch._dynamo.exc.TorchRuntimeError:
+            pytest.skip("this torch takes no None there")
     same_as_eager(
         fn,
         lambda: torch.randn((4, 3) if dim == 0 else (3, 4), requires_grad=learns),
@@ -162,7 +168,7 @@ def test_structures_that_dynamo_refuses_raise_its_error():
     def cond(x):
         return torch.cond(x.sum() > 0, lambda pair: pair, lambda pair: pair, (PAIR(x, x + 1),))
 
-    for function in (fn, cond):
+    for function in (fn,) if COMPILES_OPERATORS else (fn, cond):  # else the operator's own error, and not Dynamo's
         with pytest.raises(Exception) as expected:
             function(torch.randn(4, 3))
         for _ in range(2):
@@ -221,7 +227,12 @@ def test_loops_of_modules_and_of_no_steps():
         return steps, state, torch_map(layer, x), associative_scan(torch.mul, x, 0, combine_mode="generic")
 
     for start in (0.0, 5.0):
-        same_as_eager(fn, lambda start=start: torch.full((4, 3), start), layer.weight)
+        same_as_eager(
+            fn,
+            lambda start=start: torch.full((4, 3), start),
+            layer.weight,
+            breaks={"B205"} if COMPILES_OPERATORS else set(),
+        )
 
 
 def test_loops_inside_loops_and_branches():

@@ -37,7 +37,7 @@ NEEDS = {
     "accelerate": "accelerate",
     "diffusers": "diffusers",
 }
-NEWER = {"from-torch-compile": (2, 15)}  # the torch that a page uses names of
+NEWER = {"from-torch-compile": (2, 15), "modes-and-options": (2, 13)}  # the torch that a page uses names of
 LONGEST = 600  # seconds: distinguishes pages that hang from a busy machine
 RUN = Path(__file__).with_name("run_page.py")
 each_page = pytest.mark.parametrize("name", HERE)

@@ -3,6 +3,7 @@
 import pytest
 import torch
 from torch.nn import functional as F
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from .compare_calls import equal_calls
 from .compare_training import alike
@@ -15,9 +16,27 @@ PROGRAMS = {
 }
 
 
+class Called(TorchDispatchMode):
+    def __init__(self):
+        super().__init__()
+        self.operators = set()
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        self.operators.add(func)
+        return func(*args, **(kwargs or {}))
+
+
+with Called() as called:
+    torch.quantile(torch.ones(3), 0.3)
+QUANTILES_BRANCH = torch.ops.aten.equal.default in called.operators
+"""Whether torch's code compares the data of two tensors and goes on in one of two ways, as in 2.11."""
+
+
 @pytest.mark.parametrize("name", PROGRAMS)
+@pytest.mark.falls_back(*["refused"] * QUANTILES_BRANCH, only=".*quantile.*")
 def test_in_place_reshapes_are_compiled(name):
-    equal_calls(PROGRAMS[name], torch.randn(4, 5), ways=("native", "library"))
+    ways = ("refused",) if QUANTILES_BRANCH and "quantile" in name else ("native", "library")
+    equal_calls(PROGRAMS[name], torch.randn(4, 5), ways=ways)
 
 
 LEARNED = {

@@ -22,7 +22,7 @@ from .. import breaks
 from ..engine.interpreted_or_native import is_trusted
 from ..guards.tensor_metadata import TENSOR_TYPES
 from ..guards.value_or_identity import GUARDED_KINDS
-from ..interpreter.frames import UNBOUND, cell_value
+from ..interpreter.frames import MISSING, UNBOUND, cell_value
 from ..interpreter.program_or_tracer_errors import fail
 from ..numbers.live_scalars import Live
 from . import function_modes
@@ -33,7 +33,9 @@ from .opaque_nodes import IMMEDIATE, OpaqueCall, call_in_graph, is_native
 
 RETURN_FUNCTIONS = frozenset(("vjp",))
 """Transforms whose result holds tensors of the run: no node can return it, so the graph has their operators."""
-MAKERS = frozenset("vmap grad grad_and_value jacrev jacfwd hessian functionalize".split())
+MAKERS = frozenset("vmap grad grad_and_value jacrev jacfwd functionalize".split())
+COMPOSED = frozenset(("hessian",))
+"""Those that only call others. They are interpreted, so each function that is made on the way is one of this run."""
 
 
 class NotLifted(Exception):
@@ -213,6 +215,8 @@ def call_transform(m: Any, function: FunctionType, args: tuple, kwargs: dict) ->
     if interpreted_vmap.is_part(m, function):
         return interpreted_vmap.call(m, function, args, kwargs)
     name = function.__code__.co_name
+    if name in COMPOSED:
+        return MISSING
     if name in MAKERS and not any(isinstance(a, torch.Tensor) for a in args):
         return m.made(m.plainly(function, *args, **kwargs))
     if m.options.wants_operators or name in RETURN_FUNCTIONS or isinstance(m.region, function_transforms.Transform):

@@ -238,9 +238,9 @@ def check_carried(functions: Functions, init: Any, following: list[Any]) -> None
 
 
 def operator_called(m: Any, args: tuple, kwargs: dict) -> Any:
-    """``torch.ops.higher_order.scan(...)``, from torch's own code."""
+    """``torch.ops.higher_order.scan(...)``, from torch's own code, which leaves further arguments empty."""
     rule = OPERATORS.get(getattr(args[0], "_name", None))
-    if rule is None or kwargs or m.frame is None or not is_torchs(m.frame.globals):
+    if rule is None or any(kwargs.values()) or m.frame is None or not is_torchs(m.frame.globals):
         return MISSING
     if m.symbolic_sizes is not None:
         m.symbolic_sizes.symbols.settle_all("a loop operator")
