@@ -5,6 +5,9 @@
 Compiled code is kept also where it is slower. What was drawn but could not be compared, such as a program that eager
 cannot run, does not count: the last attacker fills up. The table counts as compiled the programs for which graphs were
 compiled and ran. It ends with status 1 if a result differs from eager's, or an attacker dies.
+
+Below the rows of attackers that compare with float64 stands the distribution of errors over all their samples, in
+eager's errors, and the programs of the largest.
 """
 
 from __future__ import annotations
@@ -31,6 +34,7 @@ SHARES = {
 """Of 20,000, what each draws. The others are `LAST`'s."""
 LAST = "subclasses"
 OPTIONS = {"errors": ["--keep-compiled"], "programs": ["--patience", "1800"]}
+ERRORS = re.compile(r"^error against float64, .*? of (\d+) tensors, (\d+) above .*(?:\n    .*)*", re.MULTILINE)
 SUMMARY = re.compile(r"(\d+) programs\b.*?\b(\d+) ran compiled\b.*?\b(\d+) (?:differ|wrong)\b")
 
 
@@ -43,6 +47,11 @@ class Row:
     seconds: float = 0.0
     """Of processors."""
     has_failed: bool = False
+    errors: str = ""
+    """The distribution of errors over all samples."""
+    tensors: int = 0
+    above: int = 0
+    """Tensors that were compared with float64, and those whose error is more than twice eager's."""
 
     def __str__(self) -> str:
         note = "  did not end" if self.has_failed else ""
@@ -60,6 +69,9 @@ def attack(attacker: str, count: int, seed: int) -> Row:
     row, summaries = Row(attacker, seconds=processor_seconds() - before), SUMMARY.findall(done.stdout)
     if summaries:
         row.programs, row.compiled, row.differ = map(int, summaries[-1])
+    found = ERRORS.search(done.stdout)  # the first one: further ones are of a part of the samples, again
+    if found is not None:
+        row.errors, row.tensors, row.above = found[0], int(found[1]), int(found[2])
     row.has_failed = not summaries or bool(done.returncode) != bool(row.differ)
     if row.has_failed or row.differ:
         print(f"{' '.join(command[1:])}: status {done.returncode}\n{done.stdout}\n{done.stderr}", flush=True)
@@ -84,12 +96,15 @@ def main() -> int:
             continue
         share = max(1, SHARES[attacker] * options.count // 20_000) if attacker in SHARES else 0
         row = attack(attacker, share or max(1, options.count - total.programs), options.seed)
-        print(row, flush=True)
+        print(row, *[row.errors] * bool(row.errors), sep="\n", flush=True)
+        total.tensors += row.tensors
+        total.above += row.above
         total.programs += row.programs
         total.compiled += row.compiled
         total.differ += row.differ
         total.seconds += row.seconds
         total.has_failed |= row.has_failed
+    print(f"error against float64: more than twice eager's for {total.above:,} of {total.tensors:,} tensors")
     print(total)
     return int(total.differ > 0 or total.has_failed)
 

@@ -27,6 +27,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import torch
+from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import tree_flatten, tree_map
 
 import burnish
@@ -106,7 +107,7 @@ def tried(name: str, make: Callable[[], Program]) -> Verdict:
     stop = events.subscribe(lambda event: refused.append(event.data["text"]), {"lower.refused"})
     try:
         with counted_graphs() as graphs, at_most(SECONDS):
-            eager, truth = seen(make(), None), seen(in_double(make()), None)
+            eager, truth = seen(make(), None), seen_in_double(make())
             got = seen(make(), burnish.compile)
     finally:
         stop()
@@ -152,7 +153,7 @@ def typical_errors(make: Callable[[], Program], names: Iterable[str]) -> dict[st
     """Those of the named tensors, as root mean squares over `DRAWS` inputs."""
     squares = {name: [0.0, 0.0, 0.0] for name in names}
     for seed in range(DRAWS):
-        eager, truth = seen(moved(make(), seed), None), seen(in_double(moved(make(), seed)), None)
+        eager, truth = seen(moved(make(), seed), None), seen_in_double(moved(make(), seed))
         burnish.reset()
         got = seen(moved(make(), seed), burnish.compile)
         ours, theirs, true = dict(got.values), dict(eager.values), dict(truth.values)
@@ -193,12 +194,30 @@ def in_double(program: Program) -> Program:
     return Program(run, args, kwargs, doubled(program.training))
 
 
+class Wide(TorchFunctionMode):
+    """A program that asks for float32 gets float64: rounded again in its midst, it would be no better than eager."""
+
+    def __torch_function__(self, func: Any, types: Any, args: tuple = (), kwargs: dict[str, Any] | None = None) -> Any:
+        args, kwargs = tree_map(lambda x: WIDE.get(x, x) if isinstance(x, torch.dtype) else x, (args, kwargs or {}))
+        return {torch.Tensor.float: torch.Tensor.double, torch.Tensor.cfloat: torch.Tensor.cdouble}.get(func, func)(
+            *args, **kwargs
+        )
+
+
+def seen_in_double(program: Program) -> Seen:
+    with Wide():
+        return seen(in_double(program), None)
+
+
+WIDE = {torch.float32: torch.float64, torch.complex64: torch.complex128}
+
+
 def doubled(x: Any) -> Any:
     """In float64."""
     if isinstance(x, torch.nn.Module):
         return x.double()
     if isinstance(x, torch.Tensor):
-        dtype = {torch.float32: torch.float64, torch.complex64: torch.complex128}.get(x.dtype)
+        dtype = WIDE.get(x.dtype)
         return x if dtype is None else x.detach().to(dtype).requires_grad_(x.requires_grad)
     return x
 
@@ -421,7 +440,11 @@ def distribution(ratios: Sequence[tuple[float, str]], largest: int = 5) -> list[
     ordered = sorted(ratios)
     at = {name: ordered[min(int(share * len(ordered)), len(ordered) - 1)][0] for name, share in QUANTILES.items()}
     shown = ", ".join(f"{name} {value:.2f}" for name, value in at.items())
-    lines = [f"error against float64, in eager's: {shown}, max {ordered[-1][0]:.2f}, of {len(ordered)} tensors"]
+    above = sum(ratio > FACTOR for ratio, _ in ordered)
+    lines = [
+        f"error against float64, in eager's: {shown}, max {ordered[-1][0]:.2f}, of {len(ordered)} tensors, "
+        f"{above} above {FACTOR:g}"
+    ]
     return lines + [f"    {ratio:.2f} {name}" for ratio, name in ordered[: -largest - 1 : -1]]
 
 

@@ -3,7 +3,7 @@
 import subprocess
 
 import pytest
-from bench.attack import campaign
+from bench.attack import campaign, trial
 
 
 @pytest.fixture
@@ -31,6 +31,17 @@ def test_the_counts_of_attackers_are_added(printed, capsys):
     printed["subclasses"] = "seed 3: 20 programs, 19 ran compiled, 0 differ", 0
     assert campaign.main() == 0
     assert capsys.readouterr().out.splitlines()[-1].split()[:4] == ["all", "40", "34", "0"]
+
+
+def test_the_errors_of_all_samples_are_shown(printed, capsys):
+    ratios = [(1.0 + k / 100, f"program {k}") for k in range(150)]
+    summary = "seed 3: 20 programs, 15 ran compiled (31 graphs), 0 differ from eager"
+    printed["sizes"] = "\n".join([summary, *trial.distribution(ratios), *trial.distribution(ratios[-3:])]), 0
+    printed["subclasses"] = "seed 3: 20 programs, 19 ran compiled, 0 differ", 0
+    assert campaign.main() == 0
+    text = capsys.readouterr().out
+    assert "90% 2.35, 99% 2.48" in text and "    2.49 program 149" in text
+    assert text.count("in eager's") == 1 and "more than twice eager's for 49 of 150 tensors" in text
 
 
 @pytest.mark.parametrize(

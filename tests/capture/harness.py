@@ -242,6 +242,9 @@ class Same:
 
     def tensors(self, want: torch.Tensor, got: torch.Tensor, path: str) -> None:
         rtol, atol = (0.0, 0.0) if self.exact else (1e-5, 1e-6)
+        if type(want) is not type(got):  # of two worlds, each with a class of its own
+            with torch._C.DisableTorchFunctionSubclass():
+                want, got = want.as_subclass(torch.Tensor), got.as_subclass(torch.Tensor)
         torch.testing.assert_close(got, want, rtol=rtol, atol=atol, equal_nan=True, msg=lambda m: f"{path}: {m}")
 
 

@@ -543,3 +543,28 @@ def test_a_class_of_a_protocol_without_arguments():
         return x * found[0], found
 
     return fn, [(torch.ones(2), n) for n in range(3)]
+
+
+@program
+def test_a_prepared_namespace_of_another_kind_makes_a_class_in_each_call():
+    class Ordered(type):
+        @classmethod
+        def __prepare__(cls, name, bases):
+            return collections.OrderedDict(first=1)
+
+    made = []
+
+    def fn(x):
+        factor = x.shape[0]
+
+        class Scale(metaclass=Ordered):
+            own = factor
+
+            def named(self):
+                return __class__.__name__, factor
+
+        made.append(Scale)
+        burnish.graph_break()
+        return x + Scale.own, Scale().named(), len(set(made)), type(Scale).__name__
+
+    return fn, [(torch.ones(n),) for n in (2, 2, 3, 2)]

@@ -1,5 +1,6 @@
 """Operators that raise for some data: their errors, and the effects before them, are eager's."""
 
+import math
 import random
 
 import numpy as np
@@ -293,3 +294,80 @@ def test_errors_of_sequences_around_arrays_are_not_kept():
     for values in ([1, "a"], [1, 2], [1, "a"], [3, 4]):
         items = Items(np.array(values, dtype=object))
         assert compiled(torch.ones(2), items).tolist() == fn(torch.ones(2), items).tolist()
+
+
+def root_of_a_sum(x):
+    x.add_(0.5)
+    n = x.sum().item()
+    return x * 2, n**0.5, n ** (-1)
+
+
+def unused_quotient(x):
+    n = x.sum().item()
+    1 / n
+    return x * 2
+
+
+def unused_root(x):
+    n = x.sum().item()
+    math.sqrt(n)
+    return x * 2
+
+
+def logarithm_between_writes(x):
+    x.mul_(2)
+    y = x * math.log(x[0].item())
+    x.add_(y.sum())
+    return y
+
+
+def whole_part(x):
+    x.add_(1)
+    return x * int(x.sum().item())
+
+
+def large_power(x):
+    x.add_(1)
+    return x * 2, x.sum().item() ** 3000
+
+
+@pytest.mark.parametrize("backend", ["eager", "burnish"])
+@pytest.mark.parametrize(
+    "fn",
+    [root_of_a_sum, unused_quotient, unused_root, logarithm_between_writes, whole_part, large_power],
+    ids=lambda fn: fn.__name__,
+)
+def test_numbers_that_python_has_no_result_for(fn, backend):
+    """What was written before is there once, and a complex result is one."""
+    compiled = burnish.compile(fn, backend=backend, options=NOT_SLOWER if backend == "burnish" else None)
+    for values in ([1, 2], [3, 1], [-4, 1], [-1, 1], [-1, -1], [math.nan, 1], [math.inf, 0], [1, 1]):
+        seen = []
+        for run in (fn, compiled):
+            x = torch.tensor(values, dtype=torch.float32)
+            try:
+                result = repr(run(x))
+            except (ArithmeticError, ValueError) as error:
+                result = repr(error)
+            seen.append((result, repr(x)))
+        assert seen[0] == seen[1]
+    assert burnish.was_compiled(compiled)
+
+
+def test_numbers_of_an_optimizer_come_before_what_it_writes():
+    """So parameters are written in place, although Python's arithmetic on the counts of steps may raise."""
+    layer = torch.nn.Linear(300, 300)
+    optimizer = torch.optim.Adam(layer.parameters(), foreach=False)
+
+    def step(x):
+        optimizer.zero_grad()
+        layer(x).square().mean().backward()
+        optimizer.step()
+
+    compiled, x = burnish.compile(step, options=NOT_SLOWER), torch.randn(4, 300)
+    with recorded("loops") as plans:
+        for _ in range(4):
+            compiled(x)
+    assert len(optimizer.state) == 2 and all(state["step"] == 4 for state in optimizer.state.values())
+    plan = plans[-1].data["plan"]
+    written = {write.value for write in plan.graph.writes if write.value.type.numel > 1}
+    assert written and written <= set(plan.placed)

@@ -123,3 +123,30 @@ def test_out_keyword_passed_through_a_helper():
         return apply(torch.sum, x, dim=0, out=out), apply(torch.clamp, x, min=0.0)
 
     return fn, [(torch.randn(2, 3), o) for o in (None, torch.zeros(3), None, torch.ones(3))]
+
+
+@program
+def test_empty_out_of_the_caller_is_resized():
+    def fn(x, out):
+        torch.cat([x, x], out=out)
+        return out, out.shape, out.numel() + x.shape[0]
+
+    return fn, [(torch.randn(n), torch.empty(0)) for n in (2, 3, 2, 4, 1)]
+
+
+@program(same_text=False)
+def test_out_of_the_caller_fits_until_it_does_not():
+    def fn(x, out):
+        made = torch.cat([x, x], out=out)
+        return made.shape, made * 2
+
+    return fn, [(torch.randn(n), torch.empty(size)) for n, size in ((2, 4), (3, 6), (4, 8), (5, 0), (6, 16), (2, 6))]
+
+
+@program
+def test_pair_of_the_caller_is_resized():
+    def fn(x, values, places):
+        torch.sort(x, out=(values, places))
+        return values.shape, places * 2
+
+    return fn, [(torch.randn(n), torch.empty(0), torch.empty(0, dtype=torch.int64)) for n in (2, 3, 2, 4)]

@@ -135,6 +135,30 @@ def bernoulli(x: Any, p: Any = None, *, generator: object = None) -> Conditions:
     return (Probability(x if p is None else p),)
 
 
+# -- errors of Python's arithmetic -------------------------------------------------------------------------------------
+
+NEVER_RAISING = frozenset(
+    "operator.add operator.sub operator.mul operator.neg operator.pos operator.abs operator.and_ operator.or_ "
+    "operator.xor operator.invert builtins.abs builtins.min builtins.max builtins.float math.fabs math.atan "
+    "math.atan2 math.tanh".split()
+)
+DIVISIONS = ("operator.truediv", "operator.floordiv", "operator.mod")
+TO_INTEGERS = ("builtins.int", "builtins.round", "math.floor", "math.ceil", "math.trunc")
+"""They raise for infinities and NaN."""
+
+
+@check("number")
+def arithmetic(name: str, *operands: Any) -> Conditions:
+    """`1 / n` raises for 0, `math.sqrt(n)` for a negative number, `n**2.0` where the result is too large."""
+    if name in NEVER_RAISING or name in DIVISIONS and isinstance(operands[1], (int, float)) and operands[1]:
+        return ()
+    return () if name in TO_INTEGERS and all(map(is_whole_number, operands)) else UNKNOWN
+
+
+def is_whole_number(x: Any) -> bool:
+    return isinstance(x, int) or not isinstance(x, float) and x.dtype is torch.int64
+
+
 # -- conditions that only the operator can check -----------------------------------------------------------------------
 
 UNKNOWN_CONDITIONS = frozenset(

@@ -22,6 +22,7 @@ import torch
 from torch.overrides import TorchFunctionMode
 
 from ...captured_graph.warnings_already_given import CALL
+from ...runtime.argument_trees import tensors_in
 from ...tensors.collective_operators import is_wait
 from ...torch_private import tree_leaves
 from .. import breaks
@@ -124,6 +125,7 @@ class Recorder(TorchFunctionMode):
         if self.tracer.filters:
             function = warning_filters.listening(self, function)
         function, started = at_line(self.tracer.frame, function, self.warnings), perf_counter()
+        sizes = self.sizes_outside(shown_kwargs["out"]) if "out" in shown_kwargs else ()
         try:
             if may_read(shown, args, kwargs):
                 with ReadNumbers() as read:
@@ -140,6 +142,8 @@ class Recorder(TorchFunctionMode):
             shown, shown_args, shown_kwargs, result
         ):
             result = result.view_as(result)
+        if sizes and sizes != self.sizes_outside(shown_kwargs["out"]) and self.pending_break is None:
+            self.pending_break = breaks.TENSOR_STATE, f"{torch_call_roles.name_of(shown)}(out=…) of another size"
         self.pending_break = self.pending_break or torch_call_roles.why_not_leaf(self.tracer, result)
         if self.pending_break is None and not (
             type(result) is torch.Tensor
@@ -148,6 +152,10 @@ class Recorder(TorchFunctionMode):
         ):
             self.pending_break = self.why_not_record(shown, shown_args, shown_kwargs, result)
         return result
+
+    def sizes_outside(self, out: Any) -> list[torch.Size]:
+        """Those of the tensors from outside that a call may resize, as `resize_` does."""
+        return [x.shape for x in tensors_in(out) if id(x) in self.tracer.origins]
 
     def try_record_plain_call(self, func: Any, args: tuple, kwargs: dict, result: torch.Tensor) -> bool:
         """Fast path: record the most common kind of call, with only tensors and constants as arguments and a new tensor

@@ -175,8 +175,10 @@ def has_abstract_names(kind: type, names: frozenset) -> bool:
 
 def make_class(m: Any, new: Any, args: tuple, kwargs: dict) -> Any:
     """``type.__new__(kind, name, bases, namespace)``, or that of ``abc.ABCMeta``."""
-    if len(args) != 4 or not isinstance(args[2], tuple) or type(args[3]) is not dict:
-        return m.plainly(new, *args, **kwargs)
+    if len(args) != 4 or not isinstance(args[2], tuple) or not isinstance(args[3], dict):
+        return m.plainly(new, *args, **kwargs)  # a TypeError
+    if type(args[3]) is not dict:
+        return refuse(m, "a namespace that is no plain dictionary")
     why = why_not_make(m, args[0], args[2])
     if why is not None:
         return refuse(m, why)

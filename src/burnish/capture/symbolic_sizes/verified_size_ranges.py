@@ -27,6 +27,7 @@ from ... import events
 from ...backends.shapes_at_other_sizes import Shapes, switches_kept
 from ...concurrency import fork_safe_locks, pause_garbage_collection
 from ...ir.untraceable_graph import Untraceable
+from ...runtime.argument_trees import tensors_in
 from ...runtime.eager.setting_change_nodes import is_change
 from ...tensors.fit_size_formulas import Formula, GivenSize, NoFormula, Point
 from ...torch_private import InferenceMode
@@ -260,7 +261,12 @@ class SizeBox:
 
     def repeated(self, call: Any, values: Values, confirms: bool) -> Any:
         self.probe.tracer.confirms = confirms
-        return repeated(self.probe, call.target, filled(call.args, values.of), filled(call.kwargs, values.of))
+        args, kwargs = filled(call.args, values.of), filled(call.kwargs, values.of)
+        if "out" in kwargs and any(handle.call is None for handle in handles_in(call.kwargs["out"])):
+            made = repeated(self.probe, call.target, args, {k: v for k, v in kwargs.items() if k != "out"})
+            if [x.shape for x in tensors_in(made)] != [x.shape for x in tensors_in(kwargs["out"])]:
+                raise NotRepeatable("a tensor of the caller would be resized")
+        return repeated(self.probe, call.target, args, kwargs)
 
 
 class Values:

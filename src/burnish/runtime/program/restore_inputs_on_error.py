@@ -64,6 +64,9 @@ FAILING = frozenset(
 FAILING_PARTS = ("index_", "scatter", "cholesky", "linalg_", "inv_ex", "solve", "factor")
 INDEXING = ("__getitem__", "getitem", "__setitem__", "setitem")
 OF_TORCH = ("torch", "_operator", "builtins", "math", "burnish")
+OF_NUMBERS = ("_operator", "builtins", "math")
+NEVER_FAILING = frozenset("add sub mul neg pos abs and_ or_ xor invert min max float fabs atan tanh".split())
+"""Of Python's functions of numbers. `math.pow(n, 0.5)` raises for a negative number, `operator.truediv(1, n)` for 0."""
 
 
 def may_fail(node: Node) -> bool:
@@ -72,6 +75,8 @@ def may_fail(node: Node) -> bool:
     name = name_of(node)
     if name in INDEXING:
         return any(isinstance(part, Node) for part in _parts(node.args[1]))
+    if node.op == "call_function" and getattr(node.target, "__module__", None) in OF_NUMBERS:
+        return name not in NEVER_FAILING
     return has_failing_name(name) or node.op == "call_function" and not is_of_torch(node.target)
 
 

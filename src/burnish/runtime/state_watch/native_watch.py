@@ -31,7 +31,8 @@ The contract of all code that reads the memory of other objects (this module, `t
 6. *Using.* A new watch is used only after it has returned the same objects that the check in Python finds, and has
    passed before and after that check. When it fails, the check in Python decides.
 7. *Switching off.* Under `native_guards=False` (BURNISH_NATIVE_GUARDS=0) no watch is made. Guards are then checked in
-   Python, and frozen state by version, address and samples of the tensors that the call holds.
+   Python, and frozen state by version, address and samples of the tensors that the call holds, with weak references in
+   place of the addresses of version counters.
 
 Where CPython stores the state that is read here:
 

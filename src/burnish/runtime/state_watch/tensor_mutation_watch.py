@@ -12,17 +12,19 @@ As in `tensor_guard_layout`, offsets are found by trial.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import torch
+from torch.utils.weak import WeakIdRef
 
 from ...concurrency.compute_once import once
 from ...concurrency.outside_errors import reraise_from_outside
+from ...settings import current
 from ...torch_private import DisableTorchFunctionSubclass
 from .native_watch import Unwatchable, Watch
-from .tensor_guard_layout import LONGEST, WORD, tensor_layout, words_at
+from .tensor_guard_layout import LONGEST, WORD, tensor_layout, word_behind, words_at
 
 STORAGE = 8
 """Words of a storage that are searched for the address of its memory."""
@@ -82,6 +84,16 @@ def state_watch(
     except (Unwatchable, RuntimeError) as error:
         reraise_from_outside(error)
         return None
+
+
+def identity_reader() -> Callable[[torch.Tensor], Hashable]:
+    """Gives a key for a tensor's version counter, which is no other counter's while this one is alive. Where torch's
+    layout is not known, and without native guards, the key is a weak reference to the tensor itself."""
+    layout = state_layout() if current().native_guards else None
+    if layout is None:
+        return WeakIdRef
+    implementation, counter = WORD * layout.implementation, layout.counter
+    return lambda x: word_behind(id(x) + implementation, counter)
 
 
 def reach_of(x: torch.Tensor) -> tuple[int, int]:

@@ -10,6 +10,8 @@ placed as soon as its operand is available, and the operator itself then no long
 few numbers of inputs are enough for is computed first. So the indices of all KV caches, which a model computes layer by
 layer, are checked before any cache is written, and all layers write in place.
 
+So are Python's numbers that are computed from them, such as `1 / (1 - beta**step)`, which raise by themselves.
+
 A result without readers is replaced by its check:
 
     y = aten.floor_divide x, d                  check any(d == 0)
@@ -27,10 +29,13 @@ from ...ir.frozen_values import is_random
 from ...ir.graph import Graph, Node, Value, map_values
 from ...ir.rewriter import Rewriter
 from ...ops.burnish_primitives import CHECK, VIEW
+from ...ops.elementwise.live_scalar_nodes import NUMBER
 from ...ops.error_conditions import Condition, InRange, NotZero
 from ...ops.operator_record import Pointwise
 from ...ops.shapes.element_from_index_rules import IndexFunction
 from ...tensors.tensor_types import NumberType
+
+ITEM = "aten._local_scalar_dense.default"
 
 FEW = 64
 """Most elements of a value that is computed first."""
@@ -39,13 +44,15 @@ FEW = 64
 def hoist_error_checks(graph: Graph) -> Graph:
     """Returns the graph itself where nothing has to be checked early."""
     failing = {node: found for node in graph.nodes if node.results and (found := conditions_of(node))}
-    if not failing:
+    late = writing_or_after(graph)
+    numbers = [node.results[0] for node in late if node.op is NUMBER and may_fail(node)]
+    if not failing and not numbers:
         return graph
     read = {value for node in graph.nodes for value in node.operands}
     read.update(graph.leaving_values())
     dead = {node for node in failing if read.isdisjoint(node.results) and not is_random(node)}
-    early = [node for node in writing_or_after(graph) if node in failing and node not in dead]
-    return Checker(graph, failing, dead, early).run() if dead or early else graph
+    early = [node for node in late if node in failing and node not in dead]
+    return Checker(graph, failing, dead, early, numbers).run() if dead or early or numbers else graph
 
 
 def writing_or_after(graph: Graph) -> list[Node]:
@@ -74,8 +81,23 @@ def computed_first(values: Iterable[Value]) -> set[Node]:
     return found
 
 
+def numbers_last(nodes: Sequence[Node]) -> list[Node]:
+    """Tensors are computed together, such as all counts of an optimizer, before Python reads numbers from them."""
+    late: dict[Value | None, Node] = {}
+    for node in nodes:
+        if is_number(node) or not late.keys().isdisjoint(node.operands):
+            late[node.results[0]] = node
+    return [*(node for node in nodes if node.results[0] not in late), *late.values()]
+
+
+def is_number(node: Node) -> bool:
+    return node.op is NUMBER or node.op.name == ITEM
+
+
 def is_little_work(node: Node) -> bool:
     (result, *others) = node.results or (None,)
+    if is_number(node):
+        return True
     is_computed = node.op is VIEW or isinstance(node.op.rule, Pointwise | IndexFunction)
     is_little = (
         result is not None and not others and not isinstance(result.type, NumberType) and result.type.numel <= FEW
@@ -84,7 +106,14 @@ def is_little_work(node: Node) -> bool:
 
 
 class Checker(Rewriter):
-    def __init__(self, graph: Graph, failing: dict[Node, tuple[Condition, ...]], dead: set[Node], early: list[Node]):
+    def __init__(
+        self,
+        graph: Graph,
+        failing: dict[Node, tuple[Condition, ...]],
+        dead: set[Node],
+        early: list[Node],
+        numbers: list[Value],
+    ):
         super().__init__(graph)
         self.failing, self.dead = failing, dead
         self.waiting: dict[Value, dict[Condition, str]] = defaultdict(dict)
@@ -92,18 +121,17 @@ class Checker(Rewriter):
         for node in early:
             for condition in failing[node]:
                 self.waiting[subject(condition)].setdefault(condition, node.op.name)
-        self.first = computed_first(self.waiting)
+        self.first = computed_first([*self.waiting, *numbers])
 
     def begin(self) -> None:
         for value in self.old.inputs:
             self.check(value)
-        for node in self.old.nodes:
-            if node in self.first:
-                self.build.line = node.line
-                args = map_values(node.args, self.env.__getitem__)
-                kwargs = {name: map_values(arg, self.env.__getitem__) for name, arg in node.kwargs.items()}
-                (self.env[node.results[0]],) = self.copy_node(node, args, kwargs)  # type: ignore[index]
-                self.check(node.results[0])  # type: ignore[arg-type]
+        for node in numbers_last([node for node in self.old.nodes if node in self.first]):
+            self.build.line = node.line
+            args = map_values(node.args, self.env.__getitem__)
+            kwargs = {name: map_values(arg, self.env.__getitem__) for name, arg in node.kwargs.items()}
+            (self.env[node.results[0]],) = self.copy_node(node, args, kwargs)  # type: ignore[index]
+            self.check(node.results[0])  # type: ignore[arg-type]
 
     def check(self, value: Value) -> None:
         for condition, name in self.waiting.get(value, {}).items():
