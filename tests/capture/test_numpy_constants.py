@@ -235,6 +235,7 @@ def test_tensors_of_numpy_scalars_have_their_dtypes():
     def fn(x):
         made = [torch.tensor(number) for number in SCALARS] + [torch.as_tensor(number) for number in SCALARS]
         made += [torch.asarray(SCALARS[0]), torch.tensor([[SCALARS[2], 3], [4, 5]]), torch.tensor([SCALARS[0], 2.5])]
+        made += [x.new_tensor(SCALARS[1]), torch.scalar_tensor(SCALARS[1])]
         return x + made[0], *made, torch.tensor(SCALARS[1], dtype=torch.float16)
 
     return fn, lambda i: (torch.randn(3),)

@@ -29,7 +29,7 @@ METHODS = frozenset(
 """.split()
 )
 COPYING = frozenset((torch.tensor,))
-TAKE_DTYPE = frozenset(("tensor", "as_tensor", "asarray"))
+TAKE_DTYPE = frozenset(("tensor", "as_tensor", "asarray", "new_tensor", "scalar_tensor"))
 """Torch functions, by name, that make a tensor of numbers."""
 SHARING = frozenset((torch.from_numpy, torch.as_tensor))
 
