@@ -415,3 +415,58 @@ def test_a_size_from_data_outlasts_a_break(fn):
     with torch._dynamo.config.patch(capture_scalar_outputs=True, capture_dynamic_output_shape_ops=True):
         for values in ([1, 0, 2, 0], [1, 3, 2, 0], [0, 0, 2, 0], [0, 0, 0, 0], [1, 0, 2, 0]):
             torch.testing.assert_close(compiled(torch.tensor(values)), fn(torch.tensor(values)))
+
+
+# ---- numbers given to a function that is compiled for all sizes
+
+
+def scaled(x, number):
+    return x * number, number + 1
+
+
+def filled(x, number):
+    return torch.full((2,), number) + x.sum()
+
+
+def of_nested(x, given):
+    return x * given[0] + given[1]["offset"]
+
+
+class ScaledByNumber(torch.nn.Module):
+    def forward(self, x, number=3):
+        return x * number
+
+
+@pytest.mark.parametrize("values", [(2, 3, 4, 5), (0.5, 1.5, 2.5, 3.5)])
+@pytest.mark.parametrize("fn", [scaled, filled, of_nested, ScaledByNumber()])
+def test_dynamic_takes_the_numbers_of_the_first_call_as_inputs(fn, values):
+    burnish.reset()
+    backend = Graphs()
+    compiled = burnish.compile(fn, backend=backend, dynamic=True, fullgraph=True)
+    for value in values:
+        given = [value, {"offset": value}] if fn is of_nested else value
+        torch.testing.assert_close(compiled(X, given), fn(X, given))
+    assert len(backend.made) == 1
+
+
+def test_dynamic_compiles_for_the_numbers_0_and_1_and_for_numbers_that_python_needs():
+    def fn(x, number):
+        for i in range(number):
+            x = x + i
+        return x, number
+
+    burnish.reset()
+    compiled = burnish.compile(fn, dynamic=True, backend=Graphs(), fullgraph=True)
+    for number in (0, 1, 2, 3, True, 1, 2):
+        torch.testing.assert_close(compiled(X, number), fn(X, number))
+        assert type(compiled(X, number)[1]) is type(number)
+
+
+def test_dynamic_does_not_take_the_numbers_of_a_module_as_inputs():
+    linear = torch.nn.Linear(4, 4)
+    burnish.reset()
+    backend = Graphs()
+    compiled = burnish.compile(linear, backend=backend, dynamic=True, fullgraph=True)
+    torch.testing.assert_close(compiled(X), linear(X))
+    assert not any("in_features" in str(node) for node in backend.made[0].graph.nodes)
+    assert len([node for node in backend.made[0].graph.nodes if node.op == "placeholder"]) <= 4
