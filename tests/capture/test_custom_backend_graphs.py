@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+import torch._dynamo
 from torch._higher_order_ops import map as map_elements
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.checkpoint import CheckpointPolicy, checkpoint, create_selective_checkpoint_contexts
@@ -352,3 +353,120 @@ def test_a_rule_that_counts_and_breaks_makes_no_graph_in_the_first_call():
     for number in range(1, 5):
         torch.testing.assert_close(compiled(X.as_subclass(Counting)).as_subclass(torch.Tensor), X.sin() * 2)
         assert Counting.calls == number
+
+
+# ---- settings of Dynamo
+
+
+@pytest.mark.parametrize("name", ["capture_scalar_outputs", "capture_dynamic_output_shape_ops"])
+def test_numbers_and_sizes_from_data_are_in_the_graph_where_dynamo_is_set_to(name):
+    def of_number(x):
+        n = x.sum().item()
+        torch._check(n >= 0)
+        return x * n, n + 1
+
+    def of_size(x):
+        found = x.nonzero()
+        return found + 1, found.shape[0]
+
+    fn = of_number if name == "capture_scalar_outputs" else of_size
+    graphs = []
+    for is_set in (True, False):
+        burnish.reset()
+        backend = Graphs()
+        compiled = burnish.compile(fn, backend=backend)
+        with torch._dynamo.config.patch({name: is_set}):
+            for values in ([1, 0, 2], [0, 3, 4], [0, 0, 0]):
+                torch.testing.assert_close(compiled(torch.tensor(values)), fn(torch.tensor(values)))
+        graphs.append(len(backend.made))
+    assert graphs[0] == 1 < graphs[1]
+
+
+def ends_between(x):
+    found = x[x > 0]
+    n = found.shape[0]
+    torch._dynamo.graph_break()
+    return found * 2, found.shape[0], torch.ones(n), n * 2
+
+
+def decides_by_size(x):
+    found = x.nonzero()
+    return found + 1 if found.shape[0] > 1 else found - 1
+
+
+def repeats_by_size(x):
+    found, text = x[x > 0], ""
+    for i in range(found.shape[0]):
+        found, text = found + i, f"{text}{i}"
+    return found, int(f"1{text}"), [part * 2 for part in found.unbind()]
+
+
+def writes_by_size(x):
+    found, x = x[x > 0], x.clone()
+    x[0] = found.size(0)
+    values = found.tolist()
+    x[1] = len(values)
+    return x, values, len(str(found.shape))
+
+
+@pytest.mark.parametrize("fn", [ends_between, decides_by_size, repeats_by_size, writes_by_size])
+def test_a_size_from_data_outlasts_a_break(fn):
+    compiled = burnish.compile(fn, backend=Graphs())
+    with torch._dynamo.config.patch(capture_scalar_outputs=True, capture_dynamic_output_shape_ops=True):
+        for values in ([1, 0, 2, 0], [1, 3, 2, 0], [0, 0, 2, 0], [0, 0, 0, 0], [1, 0, 2, 0]):
+            torch.testing.assert_close(compiled(torch.tensor(values)), fn(torch.tensor(values)))
+
+
+# ---- numbers given to a function that is compiled for all sizes
+
+
+def scaled(x, number):
+    return x * number, number + 1
+
+
+def filled(x, number):
+    return torch.full((2,), number) + x.sum()
+
+
+def of_nested(x, given):
+    return x * given[0] + given[1]["offset"]
+
+
+class ScaledByNumber(torch.nn.Module):
+    def forward(self, x, number=3):
+        return x * number
+
+
+@pytest.mark.parametrize("values", [(2, 3, 4, 5), (0.5, 1.5, 2.5, 3.5)])
+@pytest.mark.parametrize("fn", [scaled, filled, of_nested, ScaledByNumber()])
+def test_dynamic_takes_the_numbers_of_the_first_call_as_inputs(fn, values):
+    burnish.reset()
+    backend = Graphs()
+    compiled = burnish.compile(fn, backend=backend, dynamic=True, fullgraph=True)
+    for value in values:
+        given = [value, {"offset": value}] if fn is of_nested else value
+        torch.testing.assert_close(compiled(X, given), fn(X, given))
+    assert len(backend.made) == 1
+
+
+def test_dynamic_compiles_for_the_numbers_0_and_1_and_for_numbers_that_python_needs():
+    def fn(x, number):
+        for i in range(number):
+            x = x + i
+        return x, number
+
+    burnish.reset()
+    compiled = burnish.compile(fn, dynamic=True, backend=Graphs(), fullgraph=True)
+    for number in (0, 1, 2, 3, True, 1, 2):
+        torch.testing.assert_close(compiled(X, number), fn(X, number))
+        assert type(compiled(X, number)[1]) is type(number)
+
+
+def test_dynamic_does_not_take_the_numbers_of_a_module_as_inputs():
+    linear = torch.nn.Linear(4, 4)
+    burnish.reset()
+    backend = Graphs()
+    compiled = burnish.compile(linear, backend=backend, dynamic=True, fullgraph=True)
+    torch.testing.assert_close(compiled(X), linear(X))
+    assert not any("in_features" in str(node) for node in backend.made[0].graph.nodes)
+    assert len([node for node in backend.made[0].graph.nodes if node.op == "placeholder"]) <= 4

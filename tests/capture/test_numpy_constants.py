@@ -225,3 +225,25 @@ def test_numpy_numbers_that_change_are_inputs_of_the_graph():
 
     numbers = [np.float64(0.5), np.float64(1.5), np.float64("nan"), np.float64(-0.0), np.float32(0.1), np.float32(0.2)]
     return fn, [(torch.ones(3), number) for number in [*numbers, *map(np.int64, range(4)), 2, np.uint8(200)]]
+
+
+SCALARS = [np.float32(0.1), np.float64(0.1), np.int16(3)]
+
+
+@program(breaks=0)
+def test_tensors_of_numpy_scalars_have_their_dtypes():
+    def fn(x):
+        made = [torch.tensor(number) for number in SCALARS] + [torch.as_tensor(number) for number in SCALARS]
+        made += [torch.asarray(SCALARS[0]), torch.tensor([[SCALARS[2], 3], [4, 5]]), torch.tensor([SCALARS[0], 2.5])]
+        made += [x.new_tensor(SCALARS[1]), torch.scalar_tensor(SCALARS[1])]
+        return x + made[0], *made, torch.tensor(SCALARS[1], dtype=torch.float16)
+
+    return fn, lambda i: (torch.randn(3),)
+
+
+def test_a_tensor_of_a_numpy_scalar_that_changes_has_its_value():
+    compiled = burnish.compile(lambda x, number: x * torch.tensor(number))
+    for number in (np.float32(1.5), np.float32(2.5), np.float64(2.5), np.float32(3.5)):
+        torch.testing.assert_close(
+            compiled(torch.ones(2), number), torch.ones(2) * torch.tensor(number), rtol=0, atol=0
+        )

@@ -9,6 +9,7 @@ from torch._higher_order_ops import while_loop
 from torch._higher_order_ops.associative_scan import associative_scan
 from torch._higher_order_ops.scan import scan
 from torch.utils import _pytree as pytree
+from torch.utils.checkpoint import checkpoint
 
 import burnish
 
@@ -331,3 +332,75 @@ def test_while_loop_that_counts_in_python_and_asks_a_tensor():
         return while_loop(lambda i, x: x.sum() < 100, lambda i, x: (i + 1, x * 2), (0, x))
 
     return fn, lambda i: (torch.rand(3) + 1,)
+
+
+# ---- in each other
+
+
+OUTSIDE = torch.arange(1.0, 10.0).view(3, 3) / 10
+
+
+def looped(x):
+    return while_loop(lambda i, y: i < 2, lambda i, y: (i + 1, (y @ OUTSIDE).sin()), (torch.tensor(0), x))[1]
+
+
+def scanned(x):
+    return scan(lambda carried, y: ((carried + y * OUTSIDE[0]).sin(), carried * y), x, torch.stack([x, x * 2]))[1][0]
+
+
+def mapped(x):
+    return torch_map(lambda y: (y @ OUTSIDE).cos(), torch.stack([x, x * 2]))[1]
+
+
+def branched(x):
+    return torch.cond(x.sum() > 1, lambda y: y * OUTSIDE[1], lambda y: y - OUTSIDE[2], (x,))
+
+
+INNER = [looped, scanned, mapped, branched]
+OUTER = {
+    "cond": lambda inner, x: torch.cond(x.sum() > 0, lambda y: inner(y) + 1, lambda y: inner(y) - 1, (x,)),
+    "while_loop": lambda inner, x: while_loop(
+        lambda i, y: i < 2, lambda i, y: (i + 1, inner(y) + 0), (torch.tensor(0), x)
+    )[1],
+    "scan": lambda inner, x: scan(lambda carried, y: (inner(carried) + y, inner(y) * 2), x, torch.stack([x, x]))[1],
+    "map": lambda inner, x: torch_map(lambda y: inner(y) * 2, torch.stack([x, x])),
+}
+
+
+@pytest.mark.parametrize("inner", INNER)
+@pytest.mark.parametrize("outer", OUTER)
+def test_operators_with_functions_in_each_other_read_tensors_from_outside(outer, inner):
+    def fn(x):
+        return OUTER[outer](inner, x)
+
+    compiled = burnish.compile(fn, backend="eager", fullgraph=True)
+    for x in (torch.tensor([0.1, 0.5, 0.9]), torch.tensor([-0.1, -0.5, 0.2]), torch.tensor([1.0, 2.0, 3.0])):
+        torch.testing.assert_close(compiled(x), fn(x))
+    OUTSIDE.mul_(2)
+    try:
+        torch.testing.assert_close(compiled(x), fn(x))
+    finally:
+        OUTSIDE.div_(2)
+
+
+def checkpointed(x):
+    return checkpoint(lambda y: (y @ OUTSIDE).sin(), x, use_reentrant=False)
+
+
+@pytest.mark.parametrize("outer", OUTER)
+def test_a_checkpoint_inside_is_part_of_the_function(outer):
+    def with_checkpoint(x):
+        return OUTER[outer](checkpointed, x)
+
+    def without(x):
+        return OUTER[outer](lambda y: (y @ OUTSIDE).sin(), x)
+
+    compiled = burnish.compile(with_checkpoint, backend="eager", fullgraph=True)
+    for values in ([0.1, 0.5, 0.9], [-0.1, -0.5, 0.2], [1.0, 2.0, 3.0]):
+        given = [torch.tensor(values, requires_grad=outer in ("cond", "scan")) for _ in range(2)]
+        out = [fn(x) for fn, x in zip((compiled, without), given, strict=True)]
+        torch.testing.assert_close(*out)
+        if given[0].requires_grad:
+            for made in out:
+                made.sum().backward()
+            torch.testing.assert_close(given[0].grad, given[1].grad)

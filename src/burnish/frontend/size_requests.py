@@ -162,6 +162,10 @@ def dynamic_values() -> frozenset[int]:
     return frozenset(int(part) for part in text.split(",") if part.strip().lstrip("-").isdigit())
 
 
+SPECIALIZED = (0, 1)
+"""Numbers that mostly stand for something else, as the same sizes do. Each is compiled for."""
+
+
 @dataclass(frozen=True)
 class SizeRequests:
     """All that is said about sizes, for one trace. ``place_of`` gives the place of a source of the trace."""
@@ -171,9 +175,10 @@ class SizeRequests:
     values: frozenset[int]
     signature: inspect.Signature | None
     place_of: Callable[[Any], ParameterPath | None]
+    takes_numbers: bool = False  # ``dynamic=True``: those given to the function are inputs from the first call on
 
     def __bool__(self) -> bool:
-        return self.spec is not None or bool(self.sources) or bool(self.values)
+        return self.takes_numbers or self.spec is not None or bool(self.sources) or bool(self.values)
 
     def marks(self, tensor: torch.Tensor, source: Any) -> SizeMarks:
         own = size_marks(tensor)
@@ -201,12 +206,21 @@ class SizeRequests:
             return False
         if value in self.values:
             return True
+        if self.takes_numbers and value not in SPECIALIZED and is_given(source):
+            return True
         place = self.place_of(source)
         if place is None:
             return False
         if self.spec is not None and isinstance(self.spec.at(place, self.signature), torch.SymInt):
             return True
         return bool(self.sources) and any(entry.fits(place.as_dynamo_writes_it()) for entry in self.sources)
+
+
+def is_given(source: Any) -> bool:
+    """Whether a value is an argument, or in a container that is one."""
+    while source.kind == "item":
+        source = source.base
+    return bool(source.kind == "slot")
 
 
 NO_REQUESTS = SizeRequests(None, (), frozenset(), None, lambda source: None)

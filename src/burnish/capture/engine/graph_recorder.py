@@ -268,6 +268,8 @@ class Recorder(TorchFunctionMode):
         at, keyword = number_arguments.value_argument(self.tracer.options, name)
         self.takes_sizes = unbacked_sizes.takes_sizes(self.tracer, name)
         self.takes_numbers = name not in torch_call_roles.BY_ELEMENT_TYPE
+        if name in constant_arrays.TAKE_DTYPE and constant_arrays.are_constants(self.tracer, args):
+            self.takes_numbers, kwargs = True, {**kwargs, "dtype": result.dtype}
         if name in number_arguments.FILLED:
             live_allowed = number_arguments.is_filled_by_number(name, args, kwargs)
         args, kwargs = specialize_inexact_scalars.with_exact_numbers(name, args, kwargs)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from ...frontend import torch_config
 from ...frontend.size_requests import DynamicSpec
 
 
@@ -30,6 +31,18 @@ class Options:
     def wants_operators(self) -> bool:
         """Whether a graph may only contain functions of torch."""
         return self.exports or not self.runs_python
+
+    @property
+    def keeps_numbers(self) -> bool:
+        """Whether a graph may read numbers of the user's code from tensors. A backend of others, which compiles for
+        constant numbers, gets them where the alternative is an error, or where Dynamo's setting asks for them."""
+        return self.runs_python or self.fullgraph or bool(torch_config.dynamo("capture_scalar_outputs"))
+
+    @property
+    def keeps_sizes(self) -> bool:
+        """Whether sizes that depend on data may be part of a graph, on the same conditions. Otherwise the part after a
+        break is compiled for symbolic sizes, which is faster."""
+        return self.fullgraph or bool(torch_config.dynamo("capture_dynamic_output_shape_ops"))
 
     @property
     def shows_operators(self) -> bool:

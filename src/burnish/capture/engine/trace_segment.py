@@ -246,11 +246,13 @@ def choose_symbolic_sizes(
     differ from what the segments of the continuation expect, by their paths."""
     dynamic = program.options.dynamic
     said = requests_for(program.options.sizes, program.function, program.subject)
+    if dynamic is None and torch_config.dynamo("assume_static_by_default", True) is False and said.spec is None:
+        dynamic = True
+    if dynamic:
+        said = dataclasses.replace(said, takes_numbers=True)
     tracer.size_requests = said or None
     if dynamic is False and not said:
         return None
-    if dynamic is None and torch_config.dynamo("assume_static_by_default", True) is False and said.spec is None:
-        dynamic = True
     values: dict[int, Any] = {}
 
     def read(source: Source) -> Any:

@@ -15,11 +15,12 @@ from typing import Any
 
 import torch
 
+from ...runtime.argument_trees import mapped
 from ..engine.torch_call_records import Call
 from ..interpreter.frames import MISSING
 from . import live_scalars
 from .live_scalars import Expression
-from .numpy_tables import ARRAY, NUMBERS
+from .numpy_tables import ARRAY, GIVEN_TO_TORCH, NUMBERS
 
 METHODS = frozenset(
     """
@@ -28,6 +29,8 @@ METHODS = frozenset(
 """.split()
 )
 COPYING = frozenset((torch.tensor,))
+TAKE_DTYPE = frozenset(("tensor", "as_tensor", "asarray", "new_tensor", "scalar_tensor"))
+"""Torch functions, by name, that make a tensor of numbers."""
 SHARING = frozenset((torch.from_numpy, torch.as_tensor))
 
 
@@ -38,6 +41,14 @@ def is_known(m: Any, value: Any) -> bool:
 def may_vary(m: Any, number: Any) -> bool:
     """Whether a NumPy scalar may be another one in the next call: it comes from outside, or the graph computes it."""
     return m.heap.origin_of(number) is not None or is_of_graph(m, number)
+
+
+def are_constants(m: Any, content: tuple) -> bool:
+    """Whether the content of a new tensor holds NumPy scalars, and none that may vary. Python numbers of the same value
+    make the same tensor, if the dtype that torch takes from the scalars is given."""
+    found: list[Any] = []
+    mapped(content, tuple(GIVEN_TO_TORCH), found.append)  # type: ignore[arg-type]
+    return bool(found) and not any(may_vary(m, number) for number in found)
 
 
 def as_live_scalar(m: Any, number: Any) -> Any:

@@ -106,8 +106,8 @@ def _number_of_the_graph() -> None:
 WITHOUT_NUMBERS = frozenset((torch.bool, torch.uint64, torch.complex32, torch.complex64, torch.complex128))
 """Dtypes of elements that are not live scalars, or that a compiled graph cannot hold as one."""
 MOST_READ, MOST_READ_OF_CHOICE = 1024, 2
-"""The most elements of a list that a graph reads one by one: where the alternative is an error, and elsewhere. A break
-reads longer lists faster."""
+"""The most elements of a list that a graph reads one by one: where the alternative is an error or the program asks,
+and elsewhere. A break reads longer lists faster."""
 
 
 def is_called_by_torch(m: Any) -> bool:
@@ -116,7 +116,7 @@ def is_called_by_torch(m: Any) -> bool:
 
 def may_read(m: Any) -> bool:
     """Whether numbers that the user's code reads may be part of the graph."""
-    return (m.options.runs_python or m.options.fullgraph) and m.options.keeps_data and m.region is None
+    return m.options.keeps_numbers and m.options.keeps_data and m.region is None
 
 
 def list_stays_in_graph(m: Any, tensor: Any) -> bool:
@@ -124,14 +124,13 @@ def list_stays_in_graph(m: Any, tensor: Any) -> bool:
     return (
         stays_in_graph(m, tensor, is_one=False)
         and not m.unbacked_sizes.has_unknown_size(tensor)
-        and tensor.numel() <= (MOST_READ if m.options.fullgraph else MOST_READ_OF_CHOICE)
+        and tensor.numel() <= (MOST_READ if m.options.fullgraph or not m.options.runs_python else MOST_READ_OF_CHOICE)
         and not is_called_by_torch(m)
     )
 
 
 def stays_in_graph(m: Any, tensor: Any, is_one: bool = True) -> bool:
-    """Whether reading the element of ``tensor`` is recorded here. A backend that compiles for constant numbers is given
-    numbers of the user's code only if the alternative is an error."""
+    """Whether reading the element of ``tensor`` is recorded here."""
     return (
         m.frame is not None
         and type(tensor) in TENSOR_TYPES

@@ -86,8 +86,8 @@ def can_check(m: Any, condition: torch.Tensor) -> bool:
 
 def is_checked_by_graph(m: Any) -> bool:
     """Whether the graph may check for the program. A backend of others may leave a check out, so with them only an
-    error is the alternative."""
-    return m.capabilities.keeps_assertions and (m.options.runs_python or m.options.fullgraph)
+    error is the alternative, or numbers that are checked."""
+    return m.capabilities.keeps_assertions and m.options.keeps_numbers
 
 
 def check(m: Any, condition: torch.Tensor) -> None:

@@ -211,9 +211,8 @@ class UnbackedSizes:
 
 
 def may_keep_sizes(m: Any) -> bool:
-    """Whether sizes from data may be part of the graph: where the alternative is an error. Otherwise the part after a
-    break is compiled for symbolic sizes, which is faster."""
-    return m.options.fullgraph and m.options.keeps_data and m.region is None
+    """Whether sizes from data may be part of the graph here."""
+    return m.options.keeps_sizes and m.options.keeps_data and m.region is None
 
 
 def takes_sizes(m: Any, name: str) -> bool:

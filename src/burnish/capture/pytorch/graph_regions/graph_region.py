@@ -44,6 +44,11 @@ class GraphRegion(Region):
     def refuse(self, what: str) -> NoReturn:
         self.give_up(breaks.OPAQUE_CALL, what)
 
+    def meets_another(self) -> None:
+        """A checkpoint computes what its function does, and here it saves no memory: a reason for a break only."""
+        if not self.m.options.fullgraph:
+            super().meets_another()
+
     def will_call(self, function: Any, args: tuple, kwargs: dict) -> None:
         """A torch call is about to be made."""
         for value in tensors_in((args, kwargs)):

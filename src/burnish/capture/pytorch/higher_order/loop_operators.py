@@ -23,7 +23,7 @@ from typing import Any, NoReturn
 import torch
 
 from ....concurrency.outside_errors import came_from_outside
-from ....runtime.argument_trees import mapped
+from ....runtime.argument_trees import mapped, tensors_in
 from ....runtime.eager.loop_operators import LoopOperator, with_numbers
 from ....torch_private import associative_scan_module, pytree
 from ... import breaks
@@ -179,6 +179,8 @@ def perform(
         end.args = end.args[0]
         graphs[0].recompile()
     given = (*given, (*more, *functions.lifted()))
+    for value in tensors_in(given) if m.region is not None else ():
+        m.region.reads(value)
     numbers = functions.given_numbers
     values = [recorder.examples[number.key] for number in numbers]
     made = call_natively(operator, *[with_numbers(graph, values) for graph in graphs], *given)
