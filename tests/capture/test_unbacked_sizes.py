@@ -280,3 +280,17 @@ def test_the_reason_why_eager_kernels_run_is_an_event():
         burnish.reset()
         burnish.compile(lambda x: (x * 2)[x > 0].sum(), fullgraph=True)(torch.ones(3))
     assert "depend on data" in found[0].data["text"]
+
+
+@program(breaks=0)
+def test_a_slice_leaves_few_sizes_for_its_limits():
+    def fn(x):
+        y = x[x > 0]
+        first, last = y[:2], y.sort().values[-2:]
+        n = y.shape[0]
+        a, b = int((x[0] > 0).sum()), int((x[1] > 0).sum())
+        parts = x.view(-1)[a : a + b].shape, x.view(-1)[a:b].numel(), x[:, None, a:b].shape, y[:-1000].shape
+        rest = torch.zeros(n % 2, 3).shape, torch.ones(n // 100).numel(), y.view(1, -1)[..., :1000].shape
+        return first.shape, first.sum(), last, parts, rest, x[x[:, 0] > 0, :n].shape
+
+    return fn, [(x - 1,) for (x,) in rows()]

@@ -82,10 +82,8 @@ class DeclaredSymbols(Symbols):
 
     def space_of(self, symbols: Iterable[int]) -> Space:
         """Points in the declared range: beyond it the program may be impossible."""
-        ranges = {
-            f"s{k}": (self.declared[k].hint, max(self.declared[k].least, LEAST), self.most.get(k, MOST_SIZE))
-            for k in symbols
-        }
+        most = {k: MOST_SIZE if k in self.settled else self.most.get(k, MOST_SIZE) for k in symbols}
+        ranges = {f"s{k}": (self.declared[k].hint, max(self.declared[k].least, LEAST), most[k]) for k in symbols}
         return Space.within(ranges, {f"s{k}": unit for k, unit in self.units.items()})
 
     # ---- what the program needs

@@ -155,7 +155,14 @@ class Symbols:
 
     def surroundings(self) -> tuple[Space, list[Point]]:
         if self.around is None:
-            space = self.space_of(range(len(self.hints)))
+            try:
+                space = self.space_of(range(len(self.hints)))
+            except NoFormula:  # limits leave too few sizes to tell the symbols apart
+                limited = [k for k in self.most if k not in self.settled]
+                if not limited:
+                    raise
+                self.note_settled(self.leaves[min(limited, key=lambda k: self.most[k] - self.hints[k])])
+                return self.surroundings()
             space.points = [self.held(point) for point in space.points]
             points = list(space.points)
             if self.far < len(FAR):
@@ -174,7 +181,7 @@ class Symbols:
         """Of these symbols."""
         return Space.around(
             {f"s{k}": self.hints[k] for k in symbols},
-            {f"s{k}": most for k, most in self.most.items()},
+            {f"s{k}": most for k, most in self.most.items() if k not in self.settled},
             {f"s{k}": unit for k, unit in self.units.items()},
         )
 
