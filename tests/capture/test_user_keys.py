@@ -498,3 +498,23 @@ def test_errors_about_unhashable_keys_name_the_container(body, is_outside):
         with pytest.raises(TypeError) as found:
             compiled(torch.ones(2))
         assert str(found.value) == str(wanted.value)
+
+
+@program(breaks=1)
+def test_a_key_whose_hash_fails_since_it_was_added():
+    class Key:
+        fails = False
+
+        def __hash__(self):
+            if self.fails:
+                raise ValueError("no hash")
+            return 42
+
+    def fn(x):
+        key = Key()
+        table = {key: x}
+        key.fails = True
+        os.getpid()
+        return x + 1, len(table), [found is key for found in table]
+
+    return fn, lambda i: (torch.randn(3 + i),)

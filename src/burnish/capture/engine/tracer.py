@@ -138,6 +138,7 @@ class Tracer(Machine):
         self.shared_arrays: dict[int, Any] = {}  # arrays and NumPy scalars, with their tensors: see graph_arrays
         self.addresses: dict[int, Any] = {}  # of objects made here, with these: see object_addresses
         self.user_keys: dict[int, list[Any]] = {}  # keys with methods in Python, by hash: see user_keys
+        self.user_key_attributes: dict[int, list[Any]] = {}  # of such a key, when it was hashed first
         self.known_codes: set[Any] = set()  # of these methods: C code calls them after they were interpreted
         self.module_hooks: list[Any] = []  # of modules called in this trace
         self.consumed: list[Any] = []  # iterators that a call has advanced before its error left the function

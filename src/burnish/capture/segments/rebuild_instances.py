@@ -82,7 +82,7 @@ def build_key(to: TemplateWriter, key: Any) -> str:
     interpreted it."""
     m = to.tracer
     known = user_keys.hashes_in_python(m, type(key)) and itertools.chain.from_iterable(m.user_keys.values())
-    if known and not any(key is other for other in known):
+    if known and (not any(key is other for other in known) or user_keys.has_changed(m, key)):
         raise Unrebuildable(key, f"a {type(key).__qualname__} as key, whose __hash__ would run once more")
     return to.build(key)
 

@@ -9,12 +9,13 @@ or break, the graph ends. When C code calls them after that, they find what has 
 
 from __future__ import annotations
 
-from types import FunctionType
+from types import FunctionType, MemberDescriptorType
 from typing import Any
 
 from ... import breaks
 from ...engine.interpreted_or_native import is_trusted_type
-from ...interpreter.frames import RAISES
+from ...interpreter.frames import MISSING, RAISES
+from ...interpreter.reads_past_overrides import dict_of
 from ...numbers.live_scalars import settled
 from ..attributes.class_lookup import lookup
 from ..polyfills import operator_protocol_polyfills
@@ -41,10 +42,30 @@ def check(m: Any, key: Any) -> Any:
             interpreted(m, kind, operator_protocol_polyfills.compare, other, key, "__eq__", "__eq__")
             interpreted(m, kind, operator_protocol_polyfills.compare, key, other, "__eq__", "__eq__")
     others.append(key)
+    m.user_key_attributes.setdefault(id(key), attributes_of(key))
     method = lookup(m, kind, "__eq__")[0]
     if isinstance(method, FunctionType):
         m.known_codes.add(method.__code__)
     return None
+
+
+def attributes_of(key: Any) -> list[Any]:
+    members = [member for each in type(key).__mro__ for member in each.__dict__.values()]
+    slots = [slot_value(member, key) for member in members if type(member) is MemberDescriptorType]
+    return [*(dict_of(key) or {}).values(), *slots]
+
+
+def slot_value(slot: MemberDescriptorType, key: Any) -> Any:
+    try:
+        return slot.__get__(key)
+    except AttributeError:
+        return MISSING
+
+
+def has_changed(m: Any, key: Any) -> bool:
+    """Whether a key had other attributes when it was added. A dictionary keeps the hash of that time."""
+    before, now = m.user_key_attributes[id(key)], attributes_of(key)
+    return len(before) != len(now) or any(a is not b for a, b in zip(before, now, strict=True))
 
 
 def interpreted(m: Any, kind: type, function: Any, *args: Any) -> Any:
