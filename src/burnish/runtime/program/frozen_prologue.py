@@ -115,6 +115,11 @@ _all_results: weakref.WeakSet[PrologueResults] = weakref.WeakSet()
 _lock = fork_safe_locks.lock()
 
 
+def shows_storage(x: Any) -> bool:
+    """Weights packed by oneDNN have a storage of their own that is not shown."""
+    return isinstance(x, torch.Tensor) and x.layout is torch.strided
+
+
 def note_users(results: PrologueResults) -> None:
     with _lock:
         _all_results.add(results)
@@ -234,7 +239,7 @@ class FrozenProgram:
                 samples,
                 None if any(x is None for x in made) else made,
                 state,
-                [x.untyped_storage()._cdata for x in (*state, *made) if isinstance(x, torch.Tensor)],
+                [x.untyped_storage()._cdata for x in (*state, *made) if shows_storage(x)],
                 bound,
                 handed,
                 object(),
