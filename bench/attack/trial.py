@@ -303,8 +303,11 @@ def facts(named: dict[str, Any]) -> Iterator[str]:
         if name not in tensors:
             yield f"{name} is {type(x).__name__}"
         elif x.layout is torch.strided and not x.is_nested:
+            strides = x.stride() if x.numel() else ()
+            if name.startswith("gradient"):  # in dimensions of size 1 they may differ: see docs/limitations.md
+                strides = tuple([step for size, step in zip(x.shape, strides, strict=False) if size > 1])
             yield (
-                f"{name}: {type(x).__name__} {tuple(x.shape)} {x.stride() if x.numel() else ''} {x.dtype} "
+                f"{name}: {type(x).__name__} {tuple(x.shape)} {strides} {x.dtype} "
                 f"requires_grad={x.requires_grad} is_leaf={x.is_leaf}"
             )
     for (a, x), (b, y) in itertools.combinations(tensors.items(), 2):
