@@ -754,3 +754,32 @@ def test_a_slice_as_key_is_no_error_inside_burnish(recwarn):
     for _ in range(2):
         assert str(compiled(torch.ones(2), slice(1))) == str(fn(torch.ones(2), slice(1)))
     assert not [each for each in recwarn if "inside Burnish" in str(each.message)]
+
+
+@program(breaks=None)
+def test_objects_in_place_of_methods_are_not_compared():
+    class Method:
+        def __init__(self, result):
+            self.result, self.compared = result, []
+
+        def __call__(self, *args):
+            return self.result
+
+        def __eq__(self, other):
+            self.compared.append(type(other).__name__)
+            return False
+
+        __hash__ = object.__hash__
+
+    class Sized:
+        __len__ = Method(3)
+        __add__ = Method(4)
+
+        def __sub__(self, other):
+            return 5
+
+    def fn(x):
+        made = Sized()
+        return x * len(made), made + 1, made - 1.0, Sized.__dict__["__len__"].compared
+
+    return fn, lambda i: (torch.randn(3),)

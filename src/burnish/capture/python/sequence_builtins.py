@@ -53,7 +53,8 @@ def _len(m: Any, args: tuple, kwargs: dict) -> Any:
             if is_trusted_type(type(value))
             else m.call(operator_protocol_polyfills.length, (method,), {})
         )
-    if lookup(m, type(value), "__len__")[0] in (MISSING, None):
+    length = lookup(m, type(value), "__len__")[0]
+    if length is MISSING or length is None:
         return m.plainly(len, value)
     m.check_readable(len, value)
     origin = m.heap.origin_of(value)

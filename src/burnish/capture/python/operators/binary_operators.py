@@ -174,7 +174,10 @@ def _of_objects(m: Any, operation: Callable, left: Any, right: Any) -> Any:
 def has_other_method(m: Any, kind: type, name: str | None) -> bool:
     """Whether a class has a method for an operator besides those of ``object`` and of numbers, which leave it to the
     other operand if that is not a number."""
-    return name is not None and lookup(m, kind, name)[1] not in (None, object, int, float, complex, bool)
+    if name is None:
+        return False
+    owner = lookup(m, kind, name)[1]
+    return all(owner is not other for other in (None, object, int, float, complex, bool))
 
 
 DICT_VIEWS = (KeysView, ItemsView)
