@@ -449,13 +449,6 @@ def views() -> bool:
     return found == private.CreationMeta.MULTI_OUTPUT_NODE != private.get_creation_meta(view)
 
 
-def references() -> bool:
-    x = torch.ones(2)
-    before = private.storage_use_count(x.untyped_storage()._cdata)
-    y = x.detach()
-    return private.storage_use_count(y.untyped_storage()._cdata) == before + 1
-
-
 def layouts() -> bool:
     return torch.ones(2).layout is not private.mkldnn_layout and str(private.mkldnn_layout) == "torch._mkldnn"
 
@@ -493,7 +486,6 @@ CALLS: dict[Callable[[], Any], str] = {
     in_backward: "current_graph_task_id get_current_graph_task_keep_graph will_engine_execute_node execution_engine",
     layouts: "mkldnn_layout",
     views: "CreationMeta get_creation_meta set_creation_meta",
-    references: "storage_use_count",
     selective_checkpoints: "CachingTorchDispatchMode CachedTorchDispatchMode",
     modes_of_autograd: "set_grad_enabled InferenceMode is_fwd_grad_enabled set_fwd_grad_enabled get_tracing_state",
     modules: "get_backward_hooks get_backward_pre_hooks",

@@ -291,7 +291,6 @@ debug_has_internal_overlap = private(
 functionalize_unsafe_set = private(
     "torch._functionalize_unsafe_set", "gives a rebuilt wrapper subclass the memory of its owner"
 )
-storage_use_count = private("torch._C._storage_Use_Count", "tells what else uses the memory of packed weights")
 CreationMeta = private("torch._C._autograd.CreationMeta", "is how a view came about")
 get_creation_meta = private("torch._C._autograd._get_creation_meta", "tells whether a view may be written to")
 set_creation_meta = private("torch._C._autograd._set_creation_meta", "marks a rebuilt view that may not")

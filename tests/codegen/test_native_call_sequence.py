@@ -211,7 +211,7 @@ def test_packed_memory_is_freed_with_its_weight(compiled_linear):
     compiled, x = compiled_linear
     (layer,) = layers(1)
     right(compiled, x, layer)
-    (kept,) = compiled.by_stamp.values()
+    (kept,) = compiled.kept.values()
     packed = weakref.ref(kept.made[0])
     del kept
     layer[0].mul_(2)

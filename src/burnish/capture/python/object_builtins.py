@@ -123,7 +123,9 @@ def check_by_user(m: Any, name: str, subject: Any, kinds: Any) -> Any:
     if is_own and checks[0][0] is not None:
         return m.call(object_polyfills.truth_of, (special_method(m, kinds, name), subject), {})
     owner = checks[0][1]
-    if owner is not None and owner is not type:  # of C code's: a parameterized class refuses, an abstract one asks for a class
+    if (
+        owner is not None and owner is not type
+    ):  # of C code's: a parameterized class refuses, an abstract one asks for a class
         return m.plainly(isinstance if of_instance else issubclass, subject, kinds)
     polyfill = object_polyfills.instance_by_bases if of_instance else object_polyfills.subclass_by_bases
     return m.call(polyfill, (subject, kinds), {})

@@ -9,14 +9,14 @@
 A tensor is unchanged if its address, its version counter and a sample of its elements, spread over all of it, are
 the same. The counter sees every write through a tensor. The sample sees writes that bypass it, such as
 `weight.data -= rate * weight.grad`. An equal number in another counter says nothing: that of
-`Parameter(weight.data.add_(1))` has counted other writes to the same memory.
+`Parameter(weight.data.add_(1))` has counted other writes to the same memory. A program that is given other counters of
+the same memory again and again (`functional_call(model, {"weight": weight.data})`) runs eagerly from then on.
 
 Where the layout of torch's objects is known (`state_watch`), one native call checks a module that has been used a
 few times.
 
 One program may serve many modules, as the repeated blocks of a model. So the prologue's results are kept for each of
-them, as long as its tensors seem to use their memory. Nothing here refers to the tensors themselves, not even weakly:
-`torch.utils.swap_tensors` would refuse them.
+them, as long as its tensors are alive at the same addresses.
 
 If the prologue returns None for some result, the chosen kernels are wrong for these numbers, such as an infinite
 weight. The graph then runs eagerly for this state.
@@ -27,7 +27,6 @@ from __future__ import annotations
 import ctypes
 import functools
 import weakref
-from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -35,7 +34,6 @@ from typing import Any
 import torch
 
 from ...concurrency import fork_safe_locks
-from ...torch_private import storage_use_count
 from ..state_watch.native_watch import Watch
 from ..state_watch.tensor_mutation_watch import identity_reader, state_watch
 from .native_kernels import NativeKernel
@@ -47,6 +45,9 @@ SAMPLES = 16
 WORD = 4
 """Bytes compared at each place."""
 
+
+MOST_RENEWALS = 16
+"""Packing the same memory again costs more than it saves."""
 
 WATCHED_AFTER = 8
 """Calls with unchanged state before a native watch is made; this factor times more before another one is."""
@@ -79,19 +80,18 @@ def sampled_places(tensor: torch.Tensor) -> list[int]:
     return [tensor.data_ptr() + WORD * ((k * words + (k * 7919) % words) // SAMPLES % words) for k in range(SAMPLES)]
 
 
-@dataclass(slots=True, weakref_slot=True, eq=False)
+@dataclass(slots=True, eq=False)
 class PrologueResults:
-    """The prologue's results and the state they were made from. It keeps the memory and the version counters alive, so
-    that their addresses are not reused."""
+    """The prologue's results and the state they were made from. It keeps the old tensors alive, so that their addresses
+    are not reused."""
 
     stamp: tuple
     samples: Samples
     made: tuple | None
     """None where the graph runs eagerly."""
     state: list[torch.Tensor]
-    """Other tensors than the caller's, of the same memory and with the same version counters."""
-    storages: list[int]
-    """Addresses of the storages of `state`, then of `made`."""
+    owners: list[weakref.ref[torch.Tensor]]
+    """The tensors themselves, as the caller holds them."""
     bound: tuple
     """Addresses of the results in `made` that the main program binds; then (`handed`) those that it takes as
     arguments."""
@@ -99,47 +99,15 @@ class PrologueResults:
     token: object
     """Identifies what a frame has been bound to. Unlike this object, it keeps nothing alive."""
     wait: int
-    users: Sequence[int] = ()
-    """How many other tensors shared the memory of each tensor in `state`."""
     calls: int = 0
     """The number of calls that found it unchanged without a watch."""
     same: Callable[..., Any] | None = None
     """Its native watch, a function of all inputs."""
 
-    def is_replaced_by(self, stamp: tuple) -> bool:
-        """Whether this is a later state of the same tensors, or of the same memory."""
-        return self.stamp[::3] == stamp[::3] or self.stamp[2::3] == stamp[2::3]
-
-
-_all_results: weakref.WeakSet[PrologueResults] = weakref.WeakSet()
-_lock = fork_safe_locks.lock()
-
-
-def shows_storage(x: Any) -> bool:
-    """Weights packed by oneDNN have a storage of their own that is not shown."""
-    return isinstance(x, torch.Tensor) and x.layout is torch.strided
-
-
-def note_users(results: PrologueResults) -> None:
-    with _lock:
-        _all_results.add(results)
-    (results.users,) = other_users([results])
-
-
-def other_users(results: Sequence[PrologueResults]) -> list[list[int]]:
-    """How many tensors share the memory of each tensor's state, but for those of prologues' results."""
-    with _lock:
-        ours = Counter(storage for each in _all_results for storage in each.storages)
-    return [[storage_use_count(k) - ours[k] for k in each.storages[: len(each.state)]] for each in results]
-
-
-def still_used(results: Sequence[PrologueResults]) -> list[PrologueResults]:
-    """Those whose memory has lost no user: a module that is gone, or that has been given other memory, is one."""
-    return [
-        each
-        for each, users in zip(results, other_users(results), strict=True)
-        if all(now >= before for now, before in zip(users, each.users, strict=True))
-    ]
+    def is_current(self) -> bool:
+        """Whether its tensors are alive at the same addresses."""
+        tensors = [owner() for owner in self.owners]
+        return all(x is not None and x.data_ptr() == old.data_ptr() for x, old in zip(tensors, self.state, strict=True))
 
 
 class FrozenProgram:
@@ -172,8 +140,10 @@ class FrozenProgram:
         """The inputs that the main program takes, with the prologue's results last. None: all."""
         self.handed_to_main: Callable[[tuple, tuple], tuple] | None = None
         self.lock = fork_safe_locks.lock()
-        self.by_stamp: dict[tuple, PrologueResults] = {}
-        self.served = 0  # the maximum size of `by_stamp`: a call that raised it did extra work
+        self.kept: dict[tuple, PrologueResults] = {}  # by the addresses of the tensors
+        self.by_stamp: dict[tuple, PrologueResults] = {}  # the same by counter, number and address, for lookups
+        self.renewals = 0  # how often only the counters were others, without a lookup that found results since
+        self.served = 0  # the maximum size of `kept`: a call that raised it did extra work
 
     @property
     def source(self) -> str:
@@ -200,6 +170,7 @@ class FrozenProgram:
         kept.samples.look()
         if kept.samples.found.value:
             return self.refreshed(inputs)
+        self.renewals = 0
         kept.calls += 1
         if kept.calls >= kept.wait and self.positions:
             kept.wait *= WATCHED_AFTER
@@ -217,14 +188,16 @@ class FrozenProgram:
 
     def refreshed(self, inputs: tuple) -> PrologueResults:
         with self.lock:
-            state = [inputs[k].detach() for k in self.positions]
+            owners = [inputs[k] for k in self.positions]
+            state = [x.detach() for x in owners]
             # Sampled before it is used: the next call notices changes made since.
             samples, stamp = Samples(state, self.memory_comparer), self.stamp_of(inputs)
-            # Dropped first, so that old and new results are not in memory together.
-            others = still_used([each for each in self.by_stamp.values() if not each.is_replaced_by(stamp)])
-            self.by_stamp = {each.stamp: each for each in others}
-            current = {id(each) for each in others}
-            self.watched = {key: each for key, each in self.watched.items() if id(each) in current}
+            before = self.kept.pop(stamp[2::3], None)  # so that old and new results are not in memory together
+            self.by_stamp = {}
+            if before is not None and before.stamp[::3] != stamp[::3] and before.stamp[1::3] == stamp[1::3]:
+                self.renewals += 1
+            if self.renewals >= MOST_RENEWALS:
+                return PrologueResults(stamp, samples, None, state, [], (), (), object(), WATCHED_AFTER)
             made = self.prologue(*inputs)
             count = len(inputs)
             bound = handed = ()
@@ -239,13 +212,16 @@ class FrozenProgram:
                 samples,
                 None if any(x is None for x in made) else made,
                 state,
-                [x.untyped_storage()._cdata for x in (*state, *made) if shows_storage(x)],
+                [weakref.ref(x) for x in owners],
                 bound,
                 handed,
                 object(),
                 WATCHED_AFTER,
             )
-            note_users(kept)
-            self.by_stamp = {**self.by_stamp, stamp: kept}
-            self.served = max(self.served, len(self.by_stamp))
+            self.kept = {key: other for key, other in self.kept.items() if other.is_current()}
+            self.kept[stamp[2::3]] = kept
+            current = {id(other) for other in self.kept.values()}
+            self.watched = {key: other for key, other in self.watched.items() if id(other) in current}
+            self.by_stamp = {each.stamp: each for each in self.kept.values()}
+            self.served = max(self.served, len(self.kept))
             return kept

@@ -13,6 +13,8 @@ HAS_NOTE = BEHAVIOR.errors_of_set_name_have_notes
 def run_body(body, namespace):
     """Call ``body`` with ``namespace`` as its local names. A trace interprets it."""
     exec(body.__code__, body.__globals__, namespace, closure=body.__closure__ or None)
+    if isinstance(namespace, dict):  # which may make a value for a missing key
+        return dict.get(namespace, "__classcell__")
     try:
         return namespace["__classcell__"]
     except KeyError:
