@@ -109,3 +109,42 @@ def test_hooks_for_saved_tensors_see_each_once(backend):
             run(torch.arange(4.0).requires_grad_())
         packed.append(seen)
     assert packed[0] == packed[1]
+
+
+@torch.library.custom_op("burnish_tests::positive", mutates_args=())
+def positive(x: torch.Tensor) -> torch.Tensor:
+    return x[x > 0].clone()
+
+
+class Positive(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        return x[x > 0].clone()
+
+    @staticmethod
+    def backward(ctx, gradient):
+        return gradient
+
+
+def in_graph(x):
+    return x[x > 0].clone()
+
+
+burnish.allow_in_graph(in_graph)
+
+
+@pytest.mark.falls_back("limit")
+@pytest.mark.parametrize("dynamic", [None, True, False])
+@pytest.mark.parametrize("select", [positive, Positive.apply, in_graph], ids=["operator", "function", "in graph"])
+@pytest.mark.parametrize("backend", ["eager", "burnish"])
+def test_sizes_of_results_may_depend_on_data(select, dynamic, backend):
+    def fn(x):
+        y = select(x * 2)
+        return y * y.shape[0], y.sum() + x.mean()
+
+    compiled = burnish.compile(fn, dynamic=dynamic, backend=backend)
+    for size, count in ((6, 1), (6, 3), (7, 3), (8, 2), (9, 4), (9, 0), (9, 6), (12, 7), (12, 1)):
+        x = -torch.ones(size)
+        x[:count] = 1
+        for made, expected in zip(compiled(x), fn(x), strict=True):
+            torch.testing.assert_close(made, expected)

@@ -189,7 +189,7 @@ class LiftedCall(OpaqueCall):
         with contextlib.ExitStack() as stack:
             for mode in self.modes:
                 stack.enter_context(mode())
-            return self.checked(call_made(function, *rest, **kwargs))
+            return self.checked(call_made(function, *rest, **kwargs), (args, kwargs))
 
 
 def call_made(function: Callable, *args: Any, **kwargs: Any) -> Any:

@@ -42,13 +42,15 @@ class OpaqueCall:
         self.function = function
         self.expected: Any = None
         self.sizes_are_open = False
+        self.sizes_of_trace: tuple[Any, Any] | None = None
+        """With symbolic sizes: those of the arguments and of the results when the call was traced."""
         self.numbers_vary = False
         """Whether numbers among the arguments may differ, because a guard says what the results look like."""
         self.__name__ = self.__qualname__ = "".join(c if c.isalnum() or c == "_" else "_" for c in name)
         self.__module__ = __name__
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        return self.checked(self.function(*args, **kwargs))
+        return self.checked(self.function(*args, **kwargs), (args, kwargs))
 
     def is_compared(self) -> bool:
         return True
@@ -61,15 +63,21 @@ class OpaqueCall:
         """Whether a number among the arguments may differ in the next run."""
         return self.numbers_vary or m.options.runs_python and self.is_compared() and is_compared_with(m, number)
 
-    def expect(self, m: Any, made: Any) -> None:
+    def expect(self, m: Any, made: Any, given: Any) -> None:
         self.sizes_are_open = m.symbolic_sizes is not None and m.symbolic_sizes.symbols.is_any
         self.expected = facts_of(made, self.sizes_are_open)
+        if self.sizes_are_open:
+            self.sizes_of_trace = sizes_in(given), sizes_in(made)
 
-    def checked(self, made: Any) -> Any:
+    def checked(self, made: Any, given: Any) -> Any:
         if self.expected is not None:
             found = facts_of(made, self.sizes_are_open)
             if found != self.expected and found is not None:
                 raise ResultsChanged(f"{self.__name__} returned {found}, and {self.expected} before")
+            if self.sizes_of_trace is not None and sizes_in(given) == self.sizes_of_trace[0]:  # they depend on data
+                sizes = sizes_in(made)
+                if sizes != self.sizes_of_trace[1]:
+                    raise ResultsChanged(f"{self.__name__} returned {sizes}, and {self.sizes_of_trace[1]} before")
         return made
 
 
@@ -95,6 +103,17 @@ def facts_of(made: Any, sizes_are_open: bool) -> Any:
         found = tuple([facts_of(part, sizes_are_open) for part in made])
         return None if None in found else (type(made), found)
     return type(made), made
+
+
+def sizes_in(values: Any) -> Any:
+    """All that sizes of a call's results follow from, if they do not depend on data."""
+    if type(values) in TENSOR_TYPES:
+        return tuple(values.shape)
+    if isinstance(values, dict):
+        return tuple(map(sizes_in, values.values()))
+    if isinstance(values, (tuple, list)):
+        return tuple(map(sizes_in, values))
+    return values if isinstance(values, (int, float)) else None
 
 
 def why_not_compared(made: Any) -> str | None:
@@ -177,7 +196,7 @@ def call_in_graph(m: Any, function: OpaqueCall, args: tuple, kwargs: dict, reads
         except NotRecordable as error:
             m.recorder.undo_to(mark)
             m.late(breaks.OPAQUE_CALL, f"{name}: {error}", value)
-        function.expect(m, value)
+        function.expect(m, value, mapped((args, kwargs), Live, plain_of))
         return value
     raise BreakAfterOperation(breaks.TENSOR_ERROR, f"{type(trouble).__name__}: {trouble}", error=trouble)
 

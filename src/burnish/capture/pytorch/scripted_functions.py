@@ -102,7 +102,7 @@ class ScriptedCall(OpaqueCall):
     def is_compared(self) -> bool:
         return False
 
-    def expect(self, m: Any, made: Any) -> None:
+    def expect(self, m: Any, made: Any, given: Any) -> None:
         pass
 
     @functools.cached_property

@@ -26,6 +26,7 @@ from ...engine.break_signals import BreakAfterOperation
 from ...engine.torch_call_records import NotRecordable
 from ...numbers.live_scalars import Expression, Live, plain_of
 from ..opaque_nodes import OpaqueCall, call_in_graph, refuse_after_writes, stop_after_writes
+from ..writes_of_calls import written_inputs
 from .autograd_function_side_effects import what_is_written
 from .autograd_function_traceability import CHANGING, Names, why_not_traceable
 
@@ -47,7 +48,7 @@ def apply(m: Any, cls: type, args: tuple, kwargs: dict) -> Any:
         m.stop(breaks.OPAQUE_FUNCTION, f"{cls.__qualname__}.apply: {written}")
     if why is not None and not m.options.runs_python:
         m.stop(breaks.OPAQUE_FUNCTION, f"{cls.__qualname__}.apply: the backend runs no Python, and {why}")
-    call = CustomCall(cls, why)
+    call = CustomCall(cls, why, names.sizes_may_vary)
     if held:
         call.function = with_held(cls, held)
         args = tuple(value for k, value in enumerate(args) if k not in held)
@@ -120,7 +121,7 @@ def call_with_numbers(m: Any, call: CustomCall, args: tuple) -> Any:
     except Exception as error:
         trouble = error
     else:
-        call.expect(m, value)
+        call.expect(m, value, (tuple(map(plain_of, args)), {}))
         call.sizes = None if has_symbols(m) else sizes_of(value)
         try:
             m.recorder.record(call, args, {}, value, live_allowed=True)
@@ -135,26 +136,28 @@ def call_with_numbers(m: Any, call: CustomCall, args: tuple) -> Any:
 class CustomCall(OpaqueCall):
     """The target of a node. ``why_not_traceable``: why compilers may not run it on tensors without data."""
 
-    def __init__(self, cls: type, why_not_traceable: str | None):
+    def __init__(self, cls: type, why_not_traceable: str | None, sizes_may_vary: bool):
         super().__init__(cls.apply, f"apply_{cls.__name__}")
         self.cls = cls
-        self.why_not_traceable = why_not_traceable
+        self.why_not_traceable, self.sizes_may_vary = why_not_traceable, sizes_may_vary
         self.stands_alone = why_not_traceable is not None
         self.sizes: Any = None  # of the results, if numbers among the arguments change
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        made = self.checked(self.function(*args, **kwargs))
+        made = self.checked(self.function(*args, **kwargs), (args, kwargs))
         if self.sizes is not None and sizes_of(made) != self.sizes:
             SIZED_BY_NUMBER.add(self.cls)
             raise ResultsChanged(f"{self.__name__} returns other tensors than for another number")
         return made
 
     def is_compared(self) -> bool:
-        return self.why_not_traceable is not None or self.sizes is not None
+        return self.why_not_traceable is not None or self.sizes is not None or self.expected is not None
 
-    def expect(self, m: Any, made: Any) -> None:
-        if self.why_not_traceable is not None:  # others run again only if their reads are unchanged
-            super().expect(m, made)
+    def expect(self, m: Any, made: Any, given: Any) -> None:
+        """If the results differ, the segment runs from its start again: not if it has written before, and a traceable
+        function's results only differ in sizes that depend on data."""
+        if self.why_not_traceable is not None or self.sizes_may_vary and not written_inputs(m.recorder):
+            super().expect(m, made, given)
 
 
 def sizes_of(made: Any) -> Any:
