@@ -134,13 +134,19 @@ def _extreme(name, args, key, default, largest):
     if len(args) > 1 and default is not MISSING:
         raise TypeError(f"Cannot specify a default for {name}() with multiple positional arguments")
     best = best_key = MISSING
+    numbers = []  # at the start: comparing them has no effects, and in a formula of all of them each is read once
     for value in args if len(args) > 1 else args[0]:
-        if key is None and type(best) in NUMBERS and type(value) in NUMBERS:
-            best = best_key = max(best, value) if largest else min(best, value)  # whichever it is
+        if key is None and best is MISSING and type(value) in NUMBERS and len(numbers) < MOST_NUMBERS:
+            numbers.append(value)
             continue
+        if numbers:
+            best = best_key = extreme_number(numbers, largest)
+            numbers = []
         value_key = value if key is None else key(value)
         if best is MISSING or (value_key > best_key if largest else value_key < best_key):
             best, best_key = value, value_key
+    if numbers:
+        return extreme_number(numbers, largest)
     if best is MISSING:
         if default is MISSING:
             raise ValueError(
@@ -151,6 +157,20 @@ def _extreme(name, args, key, default, largest):
 
 
 NUMBERS = (int, float)
+MOST_NUMBERS = 64
+
+
+def extreme_number(numbers, largest):
+    if len(numbers) == 1:
+        return numbers[0]
+    if len(numbers) < MOST_NUMBERS:
+        return max(*numbers) if largest else min(*numbers)
+    best = numbers[0]
+    for value in numbers:
+        if value > best if largest else value < best:
+            best = value
+    return best
+
 
 try:
     max([])
