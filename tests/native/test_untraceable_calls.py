@@ -2,9 +2,11 @@
 
 import pytest
 import torch
+import torch.nn.functional as F
 from torch import nn
 
 import burnish
+from burnish.lower.trace.traceability import may_run_alone
 from burnish.settings import patch
 
 from ..recorded_events import recorded
@@ -139,3 +141,61 @@ def test_a_shape_that_depends_on_data_is_another_one_later(kept):
         compiled = burnish.compile(fn)
         for x in [full if kept else dependent] * 3 + [dependent, full, dependent]:
             torch.testing.assert_close(compiled(x, full + 1), fn(x, full + 1))
+
+
+def solved(y):
+    return torch.linalg.lstsq(y.view(2, 3).T.contiguous(), torch.ones(3, 1)).solution.sum()
+
+
+def many(x):
+    y = x.sin()
+    for _ in range(5):
+        y = (y + solved(y)).sin()
+    return y
+
+
+def to_mkldnn(x):
+    y = x.sin() + 1
+    return (y.to_mkldnn() * 2).to_dense() + y.cos() * 2
+
+
+def sparse(x):
+    y = x.sin() + 1
+    made = torch.sparse_coo_tensor(torch.arange(6)[None], y, (6,))
+    return (made * 2).to_dense() + y.cos() * 2
+
+
+WEIGHT = nn.Parameter(torch.linspace(0.1, 1, 6))
+
+
+def data(x):
+    made = solved(x)
+    WEIGHT.data.mul_(0.5)
+    return WEIGHT * x * made
+
+
+@pytest.mark.falls_back("refused")
+@pytest.mark.parametrize("fn", [many, to_mkldnn, sparse, data])
+def test_graphs_that_are_not_divided_run_eagerly_as_a_whole(fn):
+    """Many such calls cost a trace each, and most of some graphs cannot be compiled anyway."""
+    with recorded("lower.refused", "lower.native") as seen, patch(never_slower=False), torch.no_grad():
+        run = burnish.compile(fn)
+        for k in range(4):
+            x, before = torch.linspace(0.1, 1, 6) + k, WEIGHT.data.clone()
+            made = run(x)
+            WEIGHT.data = before
+            torch.testing.assert_close(made, fn(x))
+    assert [event.kind for event in seen] == ["lower.refused"]
+
+
+def test_calls_that_may_write_to_an_argument_do_not_run_alone():
+    graph = torch.fx.Graph()
+    x = graph.placeholder("x")
+    for function, args in (
+        (F.embedding, (x, x, None, 1.0)),
+        (F.batch_norm, (x, x, x)),
+        (torch.batch_norm, (x, x, x, x, x, True, 0.1, 1e-5, False)),
+        (F.celu, (x, 1.0, True)),
+    ):
+        assert not may_run_alone(graph.call_function(function, args))
+    assert may_run_alone(graph.call_function(F.ctc_loss, (x, x, x, x)))

@@ -41,6 +41,10 @@ class CompileRequest:
     overwritten_inputs: tuple[int, ...] = ()
     """Inputs that the caller writes to as soon as the graph has run."""
 
+    calls_alone: int = 0
+    """Set by the compiler: how many calls run as they are because they could not be traced, in a part also those of
+    the whole graph."""
+
     is_refused: bool = False
     """Set by the compiler: the graph runs eagerly."""
 

@@ -8,8 +8,8 @@
 (``runtime/eager/tensor_object_state.py``), and calls that could not be traced, such as a CTC loss. A subgraph is
 compiled when it first runs, because its inputs are known then; a branch of a ``cond`` that never runs is not compiled.
 Autograd connects the subgraphs as it connects any two compiled functions. A call of ``torch.autograd.grad`` is part
-of a subgraph that contains the whole path back, and runs eagerly otherwise. A call that stands alone may return other
-shapes, depending on data: a subgraph runs eagerly on other types than it was compiled for.
+of a subgraph that contains the whole path back, and runs eagerly otherwise. Some calls that stand alone may return
+other shapes, depending on data: what follows is compiled for each of the first few types, and runs eagerly on others.
 """
 
 from __future__ import annotations
@@ -27,14 +27,18 @@ from ..captured_graph.compile_request import INPUT, REQUEST, UNBACKED, CompileRe
 from ..captured_graph.lazy_graph_module import graph_module
 from ..captured_graph.mutable_node_arguments import arguments_of
 from ..concurrency import fork_safe_locks
+from ..lower.trace.traceability import COMPUTES
+from ..runtime.eager.cond import Branches
 from ..runtime.eager.drawing_calls import may_draw
-from ..runtime.eager.tensor_object_state import WATCHING, stands_alone
+from ..runtime.eager.tensor_object_state import ALONE, WATCHING, fill, stands_alone
 from . import CompiledFn
 from .adapters.eager_with_compiled_rng import draws_as_eager, run_eagerly_with_compiled_rng, with_compiled_rng
+from .adapters.specialize_numbers import LIMIT, own_copy
 from .sink_collective_waits import delay_waits
 
 Compile = Callable[[GraphModule, list[Any]], CompiledFn]
 NUMBERS = (torch.Tensor, int, float, complex)
+PLAIN = (torch.Tensor, torch.nn.Parameter, torch.nn.Buffer)
 
 
 def has_steps(gm: GraphModule) -> bool:
@@ -97,6 +101,61 @@ def written_by(node: Node) -> list[Node]:
     return node.all_input_nodes[:1] if name.endswith("_") or name == "setitem" else []
 
 
+AUGMENTED = frozenset("iadd isub imul imatmul itruediv ifloordiv imod ipow ilshift irshift iand ior ixor".split())
+
+
+def may_write(node: Node) -> bool:
+    name = node.target if isinstance(node.target, str) else getattr(node.target, "__name__", "")
+    return (
+        bool(written_by(node))
+        or name in AUGMENTED
+        or name.partition(".")[0].endswith("_")
+        or "out" in node.kwargs
+        or any(flag is True for flag in (*node.args, *node.kwargs.values()))  # `inplace`, for example
+    )
+
+
+def of_uncertain_type(gm: GraphModule, whole: set[Node]) -> set[Node]:
+    """The nodes whose results may be of other types in later calls: those that are not known to have the type that
+    follows from their arguments, and what is computed from them. Where one of these is written to a tensor, that tensor
+    and its views may require gradients."""
+    found: set[Node] = set()
+    is_any = False
+    for node in gm.graph.nodes:
+        depends = any(given in found for given in node.all_input_nodes)
+        is_any = is_any or depends and may_write(node)
+        if depends or not is_typed(node) and node not in whole:
+            found.add(node)
+    return set(gm.graph.nodes) if is_any else found
+
+
+def is_typed(node: Node) -> bool:
+    """Whether the type of a node's result is known to follow from those of its arguments. Shapes may depend on data,
+    and a part of the graph may turn out to hold a call that cannot be traced."""
+    target: Any = node.target
+    if ALONE in node.meta and target != "requires_grad_":
+        return False
+    if isinstance(target, Branches):
+        graphs = [getattr(side, "graph", None) for side in (target.on_true, target.on_false)]
+        return all(graph is not None and all(map(is_typed, graph.nodes)) for graph in graphs)
+    if node.op in ("placeholder", "output") or target in (*WATCHING, fill, torch.nn.Parameter):
+        return True
+    if target is operator.getitem:
+        return not any(isinstance(given, Node) for given in node.all_input_nodes[1:])
+    name = target if isinstance(target, str) else getattr(target, "__name__", "")
+    module = "torch" if isinstance(target, str) else str(getattr(target, "__module__", None) or "torch")
+    return name.rstrip("_") in TYPED and module.partition(".")[0] in ("torch", "_operator")
+
+
+TYPED = COMPUTES | frozenset(
+    """
+    detach requires_grad view reshape flatten transpose permute t squeeze unsqueeze softmax log_softmax gelu silu cumsum
+    layer_norm conv1d conv2d var std reciprocal rsqrt square cat stack iadd isub imul truediv zeros ones
+""".split()
+)
+"""Functions of torch and operators whose results are of types that follow from those of their arguments."""
+
+
 def has_unknown_size(node: Node) -> bool:
     """Whether the result of a node, or one of its arguments, has a size that depends on data."""
     return UNBACKED in node.meta or any(UNBACKED in given.meta for given in node.all_input_nodes)
@@ -112,11 +171,13 @@ def in_subgraphs(gm: GraphModule, compile_graph: Compile) -> CompiledFn:
     taken: set[Node] = set()
     whole = gradients_in_subgraphs(gm)
     watched = {each for node in gm.graph.nodes if node not in whole for each in watched_by(node)}
+    uncertain = of_uncertain_type(gm, whole)
 
     def end_stretch() -> None:
         if stretch:
-            compiles = run_by_eager if has_unknown_size(stretch[0]) else compile_graph
-            steps.append(subgraph_of(gm, list(stretch), compiles))
+            is_eager = has_unknown_size(stretch[0])
+            compiles, others = (run_by_eager, set()) if is_eager else (compile_graph, uncertain)
+            steps.append(subgraph_of(gm, list(stretch), compiles, others))
             stretch.clear()
 
     if any(UNBACKED in node.meta for node in gm.graph.nodes):
@@ -127,7 +188,7 @@ def in_subgraphs(gm: GraphModule, compile_graph: Compile) -> CompiledFn:
             end_stretch()
             for each in with_parts(node):
                 taken.add(each)
-                steps.append(step_of(gm, each, compile_graph))
+                steps.append(step_of(gm, each, compile_graph, uncertain))
         elif node.op not in ("placeholder", "output") and node not in taken:
             if stretch and has_unknown_size(stretch[0]) != has_unknown_size(node):
                 end_stretch()
@@ -167,12 +228,13 @@ class Step:
     is_subgraph: bool
 
 
-def step_of(gm: GraphModule, node: Node, compile_graph: Compile) -> Step:
+def step_of(gm: GraphModule, node: Node, compile_graph: Compile, uncertain: set[Node]) -> Step:
     target: Any = getattr(torch.Tensor, str(node.target)) if node.op == "call_method" else node.target
     if may_draw(node) and not draws_as_eager(gm):
         target = with_compiled_rng(target)
     if hasattr(target, "in_subgraphs"):
-        target = target.in_subgraphs(lambda graph: graph_inside(graph, compile_graph))
+        are_uncertain = not uncertain.isdisjoint(node.all_input_nodes)
+        target = target.in_subgraphs(lambda graph: graph_inside(graph, compile_graph, are_uncertain))
     reads = node.all_input_nodes
     if tuple(node.args) == tuple(reads) and not node.kwargs:
         return Step(target, reads, [node], False)
@@ -185,13 +247,15 @@ def step_of(gm: GraphModule, node: Node, compile_graph: Compile) -> Step:
     return Step(call, reads, [node], False)
 
 
-def graph_inside(gm: GraphModule, compile_graph: Compile) -> Subgraph:
+def graph_inside(gm: GraphModule, compile_graph: Compile, are_uncertain: bool) -> Subgraph | SubgraphPerType:
     """A graph that a call holds. What guards the call's numbers guards those that it hands on."""
     request_of(gm).guards_number_types = True
-    return Subgraph(gm, compile_graph)
+    if not are_uncertain:
+        return Subgraph(gm, compile_graph)
+    return SubgraphPerType(gm, compile_graph, range(sum(node.op == "placeholder" for node in gm.graph.nodes)))
 
 
-def subgraph_of(gm: GraphModule, stretch: list[Node], compile_graph: Compile) -> Step:
+def subgraph_of(gm: GraphModule, stretch: list[Node], compile_graph: Compile, uncertain: set[Node]) -> Step:
     inside = set(stretch)
     graph, copies = Graph(), {}
     reads = list(dict.fromkeys(node for each in stretch for node in each.all_input_nodes if node not in inside))
@@ -205,19 +269,21 @@ def subgraph_of(gm: GraphModule, stretch: list[Node], compile_graph: Compile) ->
     subgraph = graph_module(gm, graph)
     request = request_of(gm)
     subgraph.meta[REQUEST] = CompileRequest(
-        request.calls_before_compiling, guards_number_types=True, draws_as_eager=draws_as_eager(gm)
+        request.calls_before_compiling,
+        guards_number_types=True,
+        draws_as_eager=draws_as_eager(gm),
+        calls_alone=request.calls_alone,
     )
-    made_inside = [k for k, node in enumerate(reads) if node.op != "placeholder"]
-    return Step(Subgraph(subgraph, compile_graph, made_inside), reads, makes, True)
+    varying = [k for k, node in enumerate(reads) if node in uncertain]
+    function = SubgraphPerType(subgraph, compile_graph, varying) if varying else Subgraph(subgraph, compile_graph)
+    return Step(function, reads, makes, True)
 
 
 class Subgraph:
-    """A part of a graph, compiled when it first runs. ``eager`` runs it as it stands, and on inputs at the positions
-    `uncertain` of other types."""
+    """A part of a graph, compiled when it first runs. ``eager`` runs it as it stands."""
 
-    def __init__(self, gm: GraphModule, compile_graph: Compile, uncertain: Sequence[int] = ()):
-        self.gm, self.compile_graph, self.uncertain = gm, compile_graph, uncertain
-        self.types: list[Any] = []
+    def __init__(self, gm: GraphModule, compile_graph: Compile):
+        self.gm, self.compile_graph = gm, compile_graph
         self.eager = run_eagerly_with_compiled_rng(gm)
         self.compiled: CompiledFn | None = None
         self.lock = fork_safe_locks.rlock()
@@ -226,24 +292,57 @@ class Subgraph:
         if self.compiled is None:
             with self.lock:
                 if self.compiled is None:
-                    self.types = [type_of(inputs[k]) for k in self.uncertain]
                     # The compiler does not accept some inputs, for example an open autocast context.
                     self.compiled = (
                         self.compile_graph(self.gm, list(inputs))
                         if all(isinstance(value, NUMBERS) for value in inputs)
                         else self.eager
                     )
-        if self.uncertain and [type_of(inputs[k]) for k in self.uncertain] != self.types:
-            return self.eager(*inputs)
         return self.compiled(*inputs)
 
 
+class SubgraphPerType:
+    """A part of a graph that is compiled for each of the first few types of its inputs at the positions `uncertain`,
+    and runs eagerly on any others. Types that come once, as sizes that depend on data do, are not worth compiling for:
+    all but the first are compiled when they come again."""
+
+    def __init__(self, gm: GraphModule, compile_graph: Compile, uncertain: Sequence[int]):
+        self.gm, self.compile_graph, self.uncertain = gm, compile_graph, uncertain
+        self.eager = run_eagerly_with_compiled_rng(gm)
+        self.made: dict[Any, Subgraph] = {}
+        self.seen: set[Any] = set()
+        self.lock = fork_safe_locks.rlock()
+
+    def __call__(self, *inputs: Any) -> Any:
+        types: tuple[Any, ...] = tuple([type_of(inputs[k]) for k in self.uncertain])
+        found = self.made.get(types)
+        if found is None:
+            with self.lock:
+                found = self.made.get(types)
+                if found is None and len(self.made) < LIMIT:
+                    if not self.made or types in self.seen:
+                        found = self.made[types] = Subgraph(own_copy(self.gm), self.compile_graph)
+                    elif len(self.seen) < 2 * LIMIT:
+                        self.seen.add(types)
+        return (found or self.eager)(*inputs)
+
+
 def type_of(value: Any) -> Any:
-    """What compiled code relies on."""
-    if not isinstance(value, torch.Tensor):
+    """What compiled code relies on. Tensors of other classes run eagerly, and answer through code of the program."""
+    if type(value) not in PLAIN or value.layout is not torch.strided or value.is_nested:
         return type(value)
-    stride = value.stride() if value.layout is torch.strided else None
-    return type(value), value.dtype, value.shape, value.layout, stride, value.requires_grad, value.is_conj()
+    return (
+        type(value),
+        value.dtype,
+        value.device,
+        value.shape,
+        value.stride(),
+        value.requires_grad,
+        value.is_conj(),
+        value.is_neg(),
+        value.is_inference(),
+        value._is_zerotensor(),
+    )
 
 
 class SubgraphSequence:

@@ -36,6 +36,8 @@ class Numbers:
     def __init__(self, graph: Graph, salt: int):
         self.graph, self.salt = graph, salt
         self.known: dict[float, Value] = {}
+        self.are_hidden = False
+        """Whether `item()` is not traced: Python code of the program would decide by its stand-in."""
 
     def input(self, example: float, name: str) -> float:
         if isinstance(example, int):
@@ -81,6 +83,8 @@ class Numbers:
         op = lookup(torch.ops.aten._local_scalar_dense.default)
         if tensor.dtype is torch.bool or tensor.dtype.is_complex:
             raise Untraceable(f"a number of {tensor.dtype} is read")
+        if self.are_hidden:
+            raise Untraceable("a custom autograd function reads a number from a tensor")
         return self.stand_in(self.graph.add(op, (tensor,), {}, op.shape(tensor.type), line, "item"))  # type: ignore
 
     def call(self, target: Any, args: tuple, kwargs: dict) -> Any:

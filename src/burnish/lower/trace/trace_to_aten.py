@@ -34,7 +34,7 @@ from .call_rewrites.scalar_tensor_index import why_not_copied
 from .inference_mode_and_dispatch_keys import dispatcher_kept, plain_tensors, tracing
 from .run_captured_node import run_node
 from .trace_activation_checkpointing import Regions
-from .traceability import may_run_alone
+from .traceability import is_custom, may_run_alone
 
 
 def trace(
@@ -71,10 +71,12 @@ def trace_once(
                 elif node.op == "output":
                     outputs = torch.fx.node.map_arg(node.args[0], env.__getitem__)
                 else:
+                    tracer.numbers.are_hidden = is_custom(node.target)
                     try:
                         env[node] = run_node(tracer, node, env)
                     except Untraceable as error:
-                        error.call = list(gm.graph.nodes).index(node) if may_run_alone(node) else None
+                        same = [each for each in gm.graph.nodes if each.target == node.target]
+                        error.call = list(gm.graph.nodes).index(node) if all(map(may_run_alone, same)) else None
                         raise
                     except (RuntimeError, ValueError, TypeError, IndexError, NotImplementedError) as error:
                         reraise_from_outside(error)
@@ -84,6 +86,7 @@ def trace_once(
             if (now := TorchState.now()).inference != before.inference or now.default_dtype != before.default_dtype:
                 raise Untraceable("it ends in another inference mode, or with another default dtype, than it begins")
             before.restore()  # the caller of the compiled graph sets the modes that it changes
+            tracer.numbers.are_hidden = any(is_custom(node.target) for node in gm.graph.nodes)
             if gradients:
                 outputs = add_gradients(tracer, list(outputs), env.values())
         finally:

@@ -62,7 +62,21 @@ def may_run_alone(node: torch.fx.Node) -> bool:
         and node.target is not torch.autograd.grad
         and (isinstance(node.target, str) or not is_custom(node.target) and why_not_called(node.target) is None)
         and not (name.endswith("_") or name in ("setitem", "getitem") or "out" in node.kwargs or MARK in node.meta)
+        and not any(word in name for word in REFUSED_ALONE)
+        and node.kwargs.keys().isdisjoint(WRITING)
+        and WRITING.isdisjoint(parameters_of(node.target))
     )
+
+
+REFUSED_ALONE = "sparse mkldnn quantize nested batch_norm instance_norm".split()
+"""Parts of the names of calls that write to running statistics, or whose results no compiled part takes."""
+WRITING = frozenset("inplace max_norm running_mean running_var".split())
+"""Parameters of functions that may write to an argument."""
+
+
+def parameters_of(target: Any) -> tuple[str, ...]:
+    code = getattr(target, "__code__", None)
+    return code.co_varnames[: code.co_argcount + code.co_kwonlyargcount] if code is not None else ()
 
 
 COMPUTES = frozenset(

@@ -108,16 +108,27 @@ def let_functions_stand_alone(gm: GraphModule) -> bool:
     return bool(found)
 
 
+MOST_ALONE = 4
+"""How many calls of a graph may run as they are because they could not be traced. Each kind takes a trace to find."""
+
+
 def let_call_stand_alone(gm: GraphModule, position: int | None) -> bool:
-    """For a graph that could not be traced because of the call at this position. Returns whether that leaves anything
-    to compile. Parts of a graph do not know what happens to its inputs and results afterwards."""
+    """For a graph that could not be traced because of the call at this position: all calls of the same function run as
+    they are. Returns whether that leaves enough to compile. Parts of a graph do not know what happens to its inputs and
+    results afterwards, nor that ``x.data`` has its own version counter."""
     request, nodes = request_of(gm), list(gm.graph.nodes)
     if position is None or request.overwritten_inputs or request.outputs_are_inference:
         return False
-    parts = {operator.getitem, nodes[position].target}
-    if all(node.op in ("placeholder", "output") or node.target in parts for node in nodes):
+    same = [node for node in nodes if node.target == nodes[position].target]
+    parts = {operator.getitem, same[0].target}
+    rest = [node for node in nodes if node.op not in ("placeholder", "output") and node.target not in parts]
+    if request.calls_alone + len(same) > MOST_ALONE or len(rest) < 3 * len(same):
         return False
-    nodes[position].meta[ALONE] = True
+    if any(getattr(node.target, "torch_attribute", None) == "data" or node.target is set_data_ for node in nodes):
+        return False
+    request.calls_alone += len(same)
+    for node in same:
+        node.meta[ALONE] = True
     return True
 
 
