@@ -471,13 +471,25 @@ def test_dropout_of_nothing_or_of_everything(values, of_tensor):
             assert value % 1 or y.tolist() == (X * (1 - int(value))).tolist(), value
 
 
+@pytest.mark.parametrize("values", [(0.5, 0.0, 1.0), (0.0, 0.5, 1.0)])
+def test_dropout_in_vmap_of_nothing_or_of_everything(values):
+    def fn(x, p):
+        return torch.vmap(lambda row: torch.nn.functional.dropout(row, p), randomness="different")(x)
+
+    compiled = burnish.compile(fn, backend="eager")
+    for value in values:
+        y = compiled(X.float(), value)
+        assert value % 1 or y.tolist() == (X * (1 - int(value))).tolist(), value
+
+
 @pytest.mark.parametrize(
     "fn",
     [
         lambda x, n: x.clamp(max=n),
         lambda x, n: torch.clamp(x, n, 5.0),
         lambda x, n: x.clone().clamp_min_(n),
-        lambda x, n: torch.clamp_max(x, max=n),
+        lambda x, n: torch.ops.aten.clamp_max.default(x, n),
+        lambda x, n: torch._foreach_maximum([x], n)[0],
         lambda x, n: torch.nn.functional.hardtanh(x, -1.0, n),
     ],
 )

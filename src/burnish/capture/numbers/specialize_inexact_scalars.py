@@ -24,6 +24,9 @@ BOUNDS = {
     **dict.fromkeys(("clamp", "clamp_"), (LOW, HIGH)),
     **dict.fromkeys(("clamp_min", "clamp_min_"), (LOW,)),
     **dict.fromkeys(("clamp_max", "clamp_max_"), ((1, "max"),)),
+    **dict.fromkeys(
+        ("_foreach_clamp_min", "_foreach_clamp_max", "_foreach_minimum", "_foreach_maximum"), ((1, "scalar"),)
+    ),
     "hardtanh": ((1, "min_val"), (2, "max_val")),
 }
 ARGUMENTS = {**dict.fromkeys(POWERS, ((1, "exponent"),)), "pad": ((3, "value"),), "dropout": ((1, "p"),), **BOUNDS}
@@ -31,6 +34,7 @@ ARGUMENTS = {**dict.fromkeys(POWERS, ((1, "exponent"),)), "pad": ((3, "value"),)
 
 def with_exact_numbers(name: str, args: tuple, kwargs: dict) -> tuple[tuple, dict]:
     """The arguments of a torch call, with live scalars settled where the graph would take another number."""
+    name = name.partition(".")[0]  # of an overload
     for at, keyword in ARGUMENTS.get(name, ()):
         number = args[at] if len(args) > at else kwargs.get(keyword)
         if not isinstance(number, live_scalars.Live):
