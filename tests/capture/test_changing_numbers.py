@@ -456,3 +456,42 @@ def test_a_tuple_of_changing_numbers_in_a_slot_keeps_its_identity():
         y, pair = compiled(torch.ones(2), holder)
         assert torch.equal(y, torch.full((2,), float(i)))
         assert pair is holder.pair and holder.kept is holder.pair
+
+
+@pytest.mark.parametrize("values", [(0.5, 0.0, 1.0), (0.0, 0.5, 1.0), (1.0, 0.0, 0.5), (0.3, 0.5, 0.0, 1.0, 0.7)])
+@pytest.mark.parametrize("of_tensor", [False, True])
+def test_dropout_of_nothing_or_of_everything(values, of_tensor):
+    def fn(x, p):
+        return torch.nn.functional.dropout(x, p.item() if of_tensor else p)
+
+    for backend in ("eager",) if of_tensor else ("burnish", "eager"):
+        compiled = burnish.compile(fn, backend=backend)
+        for value in values:
+            y = compiled(X.float(), torch.tensor(value) if of_tensor else value)
+            assert value % 1 or y.tolist() == (X * (1 - int(value))).tolist(), value
+
+
+@pytest.mark.parametrize("values", [(0.5, 0.0, 1.0), (0.0, 0.5, 1.0)])
+def test_dropout_in_vmap_of_nothing_or_of_everything(values):
+    def fn(x, p):
+        return torch.vmap(lambda row: torch.nn.functional.dropout(row, p), randomness="different")(x)
+
+    compiled = burnish.compile(fn, backend="eager")
+    for value in values:
+        y = compiled(X.float(), value)
+        assert value % 1 or y.tolist() == (X * (1 - int(value))).tolist(), value
+
+
+@pytest.mark.parametrize(
+    "fn",
+    [
+        lambda x, n: x.clamp(max=n),
+        lambda x, n: torch.clamp(x, n, 5.0),
+        lambda x, n: x.clone().clamp_min_(n),
+        lambda x, n: torch.ops.aten.clamp_max.default(x, n),
+        lambda x, n: torch._foreach_maximum([x], n)[0],
+        lambda x, n: torch.nn.functional.hardtanh(x, -1.0, n),
+    ],
+)
+def test_bounds_that_are_not_numbers(fn):
+    check(fn, (2.5, 0.5, 1.0, 0.7, 0.8, 0.9, 1.1, float("nan"), 1.5), most=3, given=X.float())

@@ -1,5 +1,7 @@
 """Graphs that a custom backend gets: as many as from `torch.compile`, for calls whose numbers and sizes change."""
 
+import math
+
 import pytest
 import torch
 import torch._dynamo
@@ -470,3 +472,19 @@ def test_dynamic_does_not_take_the_numbers_of_a_module_as_inputs():
     torch.testing.assert_close(compiled(X), linear(X))
     assert not any("in_features" in str(node) for node in backend.made[0].graph.nodes)
     assert len([node for node in backend.made[0].graph.nodes if node.op == "placeholder"]) <= 4
+
+
+@pytest.mark.parametrize("is_float", [False, True])
+def test_a_break_is_where_a_compiler_does_not_take_a_number_that_dynamo_is_set_to_keep(is_float):
+    programs = (
+        lambda x: x * float(x[1].item()),
+        lambda x: (x + 1, max(x.tolist())),
+        lambda x: x * min(x[0].item(), x[1].item()),
+        lambda x: x * max(number for number in (x[0].item(), x[1].item())),
+        lambda x: x * math.sqrt(x[0].item()),
+        lambda x: x * (x[0].item() % 2),
+    )
+    x = torch.tensor([3, 1, 2], dtype=torch.float32 if is_float else torch.int64)
+    with torch._dynamo.config.patch(capture_scalar_outputs=True):
+        for fn in programs:
+            torch.testing.assert_close(burnish.compile(fn, backend="aot_eager")(x), fn(x))

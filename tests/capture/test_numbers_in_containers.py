@@ -250,6 +250,58 @@ def test_a_dictionary_that_was_written_to_is_copied_in_one_segment():
     check(make, given((1.0,), (2.0,)) + [with_other_keys(change) for change in changes])
 
 
+def adds_a_key(x, d):
+    d["new"] = 3
+    return x * d["a"]
+
+
+def deletes_a_key(x, d):
+    del d["b"]
+    return x * d["a"]
+
+
+def moves_a_key(x, d):
+    d["a"] = d.pop("a") + 1
+    return x * d["a"]
+
+
+def replaces_a_key(x, d):
+    adds_a_key(x, d)
+    return deletes_a_key(x, d)
+
+
+@pytest.mark.parametrize("write", [adds_a_key, deletes_a_key, moves_a_key, replaces_a_key])
+def test_a_copy_of_a_dictionary_has_the_keys_of_its_time(write):
+    def fn(x, d):
+        y, merged = write(x, d), {"z": 1}
+        copies = d.copy(), dict(d), {**d}, dict(**d), {"z": 0, **d}, merged
+        merged.update(d)
+        return y, [list(copy.items()) for copy in copies]
+
+    check(lambda: (fn, None), [lambda _, i=i: (X, {"a": i, "b": 2.5 * i, "c": 0}) for i in range(1, 6)])
+
+
+def test_numbers_of_long_containers_are_not_inputs_of_graphs():
+    calls = {
+        lambda x, numbers: x * torch.tensor(list(numbers)).sum(): list,
+        lambda x, numbers: x * torch.tensor(numbers + [1.0]).sum(): list,
+        lambda x, numbers: x * torch.tensor(list(dict(numbers).values())).sum(): lambda each: dict(enumerate(each)),
+        lambda x, numbers: x * (sum(numbers) / len(numbers)): collections.deque,
+    }
+    for fn, kind in calls.items():
+        inputs = []
+
+        def backend(module, examples, inputs=inputs):
+            inputs.append(len(examples))
+            return module.forward
+
+        compiled = burnish.compile(fn, backend=backend)
+        for i in range(5):
+            numbers = kind(k + i / 2 for k in range(100))
+            torch.testing.assert_close(compiled(X, numbers), fn(X, numbers))
+        assert max(inputs) < 5
+
+
 @pytest.mark.parametrize("fullgraph", [False, True])
 def test_texts_of_live_numbers_are_formatted_in_one_segment(fullgraph):
     def make():

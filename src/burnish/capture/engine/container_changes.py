@@ -17,6 +17,7 @@ import torch
 from .. import breaks
 from ..guards import set_iteration_order
 from ..guards.builtin_container_subclasses import elements_of, items_of, length_of
+from ..guards.changing_numbers import are_many
 from ..guards.iterator_contents import VIEWS, container_of
 from ..guards.value_or_identity import (
     DICTS,
@@ -197,7 +198,7 @@ def items_read_at_once(heap: Heap, value: Any) -> Any:
     """``value`` for code that takes all its elements now. Numbers in a list that change from run to run are live in a
     copy: other threads see the list itself."""
     origin = heap.origins.get(id(value)) if type(value) in (list, collections.deque) else None
-    if not keeps_numbers(heap, origin):
+    if not keeps_numbers(heap, origin) or are_many(value):
         expose_items(heap, value)
         return value
     heap.guard(*origin.by_base("length", len(value)))
@@ -212,12 +213,15 @@ def keeps_numbers(heap: Heap, origin: Origin | None) -> bool:
 def table_read_at_once(heap: Heap, table: dict) -> dict:
     """The same for a dictionary. The program may have written to it, if the old order of its keys is known."""
     origin = heap.origins.get(id(table))
-    keys = tuple(table) if origin is None or not origin.written else origin.order
-    if origin is None or origin.complete or not heap.tracer.changing or not (keys and all(map(is_constant_key, keys))):
+    if origin is None or origin.complete or not heap.tracer.changing or are_many(table.values()):
         heap.complete(origin)
         return table
-    heap.guard(*origin.by_base("keys", keys))
-    return {key: heap.read_key(origin, key) for key in keys}
+    before = tuple(table) if not origin.written else origin.order
+    if not before or not all(map(is_constant_key, (*before, *table))):
+        heap.complete(origin)
+        return table
+    heap.guard(*origin.by_base("keys", before))
+    return {key: heap.read_key(origin, key) for key in table}
 
 
 def why_not_readable(heap: Heap, value: Any) -> str | None:

@@ -10,7 +10,7 @@ looked up, and the next trace takes them as live scalars (``live_scalars``), wit
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from types import FunctionType
 from typing import Any
 
@@ -88,3 +88,16 @@ def value_at(source: Source, slots: list, values: dict[int, Any], types: dict[in
             raise KeyError(source.kind)
         values[id(source)] = read(source, base)
     return values[id(source)]
+
+
+MOST_LIVE = 64
+
+
+def are_many(items: Collection) -> bool:
+    """Whether more of them than a graph takes may be live scalars."""
+    return len(items) > MOST_LIVE and sum(map(may_be_live, items)) > MOST_LIVE
+
+
+def may_be_live(value: Any) -> bool:
+    """Whether it is a number, or may hold some that a tuple with live scalars is read in place of."""
+    return type(value) in NUMBERS or issubclass(type(value), tuple)

@@ -45,6 +45,13 @@ RECORDED = frozenset(
         *(math.floor, math.ceil, math.trunc),
     )
 )
+SYMBOLIC = frozenset(
+    (
+        *map(vars(operator).get, "add sub mul truediv floordiv mod pow neg pos abs and_ or_ xor".split()),
+        *(abs, round, math.floor, math.ceil, math.trunc),
+    )
+)
+"""Those that a compiler of AOTAutograd's symbols takes without a number: not ``mod`` of floats."""
 SAME_KIND = frozenset((min, max))  # the result has the type of one operand, so both must have the same type
 
 
@@ -260,6 +267,16 @@ def in_tensors_type(m: Any, value: Any, tensor: Any) -> Any:
     return as_tensor(m, value, tensor.dtype, tensor.device)
 
 
+def is_recorded(m: Any, operation: Callable | None, values: list) -> bool:
+    """Whether the graph computes ``operation``. Where only Dynamo's setting asks for numbers, a break is better than
+    an error of a backend that does not know it."""
+    if operation not in RECORDED or operation in SAME_KIND and len(set(map(type, values))) > 1:
+        return False
+    if m.options.fullgraph or not (m.options.shows_operators and m.options.keeps_numbers):
+        return True
+    return operation in SYMBOLIC and not (operation is operator.mod and float in map(type, values))
+
+
 def apply(m: Any, operation: Callable | None, operands: tuple) -> Any:
     """``operation(*operands)`` with at least one graph number among the operands."""
     values = list(map(live_scalars.plain_of, operands))
@@ -269,7 +286,7 @@ def apply(m: Any, operation: Callable | None, operands: tuple) -> Any:
         return second if apply(m, operator.gt if operation is max else operator.lt, (second, first)) else first
     if operation is operator.pow:
         operation = power(operands, values)
-    if operation in RECORDED and not (operation in SAME_KIND and len(set(map(type, values))) > 1):
+    if is_recorded(m, operation, values):
         try:
             value = operation(*values)
         except Exception as error:

@@ -1,36 +1,71 @@
-"""Numbers that a graph takes in the tensor's type, where torch reads them in Python's.
+"""Numbers that a graph takes in the tensor's type, where torch reads them in Python's, or asks what they are.
 
     x ** n                  an odd n above 2**24 is no longer odd in float32
     F.pad(x, p, value=n)    raises an error for a number that a half cannot hold
+    F.dropout(x, p)         is x itself for p = 0, and draws no numbers for p = 1
+    x.clamp(max=n)          is NaN if n is
 
-A live scalar stays one while the two are the same, under a guard of that; any other becomes a constant.
+A live scalar stays one while the graph does the same for it, under a guard of that; any other becomes a constant.
 """
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import torch
 
+from ..engine.torch_call_records import NotRecordable
 from . import live_scalars
 
 POWERS = frozenset("pow pow_ __pow__ __ipow__".split())
-ARGUMENTS = {**dict.fromkeys(POWERS, (1, "exponent")), "pad": (3, "value")}
+LOW, HIGH = (1, "min"), (2, "max")
+BOUNDS = {
+    **dict.fromkeys(("clamp", "clamp_"), (LOW, HIGH)),
+    **dict.fromkeys(("clamp_min", "clamp_min_"), (LOW,)),
+    **dict.fromkeys(("clamp_max", "clamp_max_"), ((1, "max"),)),
+    **dict.fromkeys(
+        ("_foreach_clamp_min", "_foreach_clamp_max", "_foreach_minimum", "_foreach_maximum"), ((1, "scalar"),)
+    ),
+    "hardtanh": ((1, "min_val"), (2, "max_val")),
+}
+ARGUMENTS = {**dict.fromkeys(POWERS, ((1, "exponent"),)), "pad": ((3, "value"),), "dropout": ((1, "p"),), **BOUNDS}
 
 
 def with_exact_numbers(name: str, args: tuple, kwargs: dict) -> tuple[tuple, dict]:
     """The arguments of a torch call, with live scalars settled where the graph would take another number."""
-    if name not in ARGUMENTS:
-        return args, kwargs
-    at, keyword = ARGUMENTS[name]
-    number = args[at] if len(args) > at else kwargs.get(keyword)
-    if not isinstance(number, live_scalars.Live) or number.expression.in_graph:
-        return args, kwargs
-    if name in POWERS and is_exact_exponent(args[0] if args else kwargs.get("self", kwargs.get("input")), number):
-        return args, kwargs
-    if len(args) > at:
-        return (*args[:at], number.settle(), *args[at + 1 :]), kwargs
-    return args, {**kwargs, keyword: number.settle()}
+    name = name.partition(".")[0]  # of an overload
+    for at, keyword in ARGUMENTS.get(name, ()):
+        number = args[at] if len(args) > at else kwargs.get(keyword)
+        if not isinstance(number, live_scalars.Live):
+            continue
+        if number.expression.in_graph:
+            if name == "dropout" and not is_between(number.plain(), 0, 1):
+                raise NotRecordable("a number read from a tensor")
+            continue
+        if is_exact_argument(name, number, args[0] if args else kwargs.get("self", kwargs.get("input"))):
+            continue
+        if len(args) > at:
+            args = (*args[:at], number.settle(), *args[at + 1 :])
+        else:
+            kwargs = {**kwargs, keyword: number.settle()}
+    return args, kwargs
+
+
+def is_exact_argument(name: str, number: Any, tensor: Any) -> bool:
+    if name in POWERS:
+        return is_exact_exponent(tensor, number)
+    if name == "dropout":
+        return bool(live_scalars.apply(is_between, number, 0, 1))
+    return name in BOUNDS and (type(number) is live_scalars.LiveInt or live_scalars.apply(is_number, number))
+
+
+def is_between(number: float, low: float, high: float) -> bool:
+    return low < number < high
+
+
+def is_number(number: float) -> bool:
+    return not math.isnan(number)
 
 
 def is_exact_exponent(base: Any, exponent: Any) -> bool:

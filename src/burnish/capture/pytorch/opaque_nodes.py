@@ -184,7 +184,7 @@ def call_in_graph(m: Any, function: OpaqueCall, args: tuple, kwargs: dict, reads
     except Exception as error:
         trouble = error
     else:
-        if facts_of(value, False) is None:  # nothing is compared
+        if facts_of(value, False) is None or returns_known(m, function, value):  # which is not compared
             mapped((args, kwargs), Live, settled)
         try:
             m.recorder.record(function, args, kwargs, value, live_allowed=True)
@@ -199,6 +199,15 @@ def call_in_graph(m: Any, function: OpaqueCall, args: tuple, kwargs: dict, reads
         function.expect(m, value, mapped((args, kwargs), Live, plain_of))
         return value
     raise BreakAfterOperation(breaks.TENSOR_ERROR, f"{type(trouble).__name__}: {trouble}", error=trouble)
+
+
+def returns_known(m: Any, function: OpaqueCall, value: Any) -> bool:
+    """Whether a result is a tensor that was there before, as that of dropout by a probability of 0. The schema of an
+    operator says so for all numbers."""
+    if isinstance(function.function, OPERATORS):
+        return False
+    parts = value if isinstance(value, (tuple, list)) else (value,)
+    return any([isinstance(part, torch.Tensor) and m.knows(part) for part in parts])
 
 
 def refuse_after_writes(m: Any, function: Any) -> None:

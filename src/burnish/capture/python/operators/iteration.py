@@ -18,7 +18,7 @@ from ... import breaks
 from ...engine.container_changes import keeps_numbers, refuse_view_of_methods, table_read_at_once
 from ...engine.interpreted_or_native import is_trusted_type
 from ...guards.builtin_container_subclasses import elements_of
-from ...guards.changing_numbers import NUMBERS
+from ...guards.changing_numbers import are_many, may_be_live
 from ...guards.iterator_contents import READABLE
 from ...interpreter import frames as fr
 from ...interpreter.frames import EXHAUSTED, MISSING, PUSHED, Generator
@@ -185,16 +185,9 @@ def has_live(m: Any, value: Any) -> bool:
     return (
         type(value) is list
         and keeps_numbers(m.heap, m.heap.origin_of(value))
-        and 0 < sum(map(may_be_live, value)) <= MOST_LIVE
+        and any(map(may_be_live, value))
+        and not are_many(value)
     )
-
-
-MOST_LIVE = 64
-
-
-def may_be_live(value: Any) -> bool:
-    """Whether it is a number, or may hold some that a tuple with live scalars is read in place of."""
-    return type(value) in NUMBERS or issubclass(type(value), tuple)
 
 
 def advance_list(m: Any, iterator: Any) -> Any:
