@@ -10,9 +10,13 @@ the same with its locks.)
 from __future__ import annotations
 
 import os
+import sys
 import threading
 import weakref
 from typing import Any
+
+has_global_lock = "t" not in getattr(sys, "abiflags", "") and "free-threading" not in sys.version
+"""Whether this Python has the global interpreter lock. Before 3.14, ``sys.abiflags`` is missing on Windows."""
 
 _locks: weakref.WeakSet[Any] = weakref.WeakSet()
 
