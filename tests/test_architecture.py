@@ -51,6 +51,7 @@ MAY_IMPORT = {
     # What users call sits on top.
     "integrations": EVERYTHING,
     "frontend": EVERYTHING,
+    "__main__": {"cli"},
     "cli": EVERYTHING,
     "export": EVERYTHING,
     "api": EVERYTHING,

@@ -3,6 +3,7 @@
 import io
 import os
 import platform
+import runpy
 import subprocess
 import sys
 
@@ -35,6 +36,14 @@ def test_version_names_what_a_bug_report_needs(capsys):
         capsys.readouterr().out
         == f"burnish {burnish.__version__}, torch {torch.__version__}, Python {platform.python_version()}\n"
     )
+
+
+def test_the_package_runs_as_the_command(capsys, monkeypatch):
+    monkeypatch.setattr(sys, "argv", ["burnish", "inspect", "no such file"])
+    with pytest.raises(SystemExit) as exit:
+        runpy.run_module("burnish", run_name="__main__")
+    assert exit.value.code == 2
+    assert capsys.readouterr().err.startswith("burnish: ")
 
 
 def test_doctor_fails_where_something_is_broken(capsys, monkeypatch):
