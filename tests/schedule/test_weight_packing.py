@@ -4,7 +4,7 @@ import pytest
 import torch
 from bench.intermediates import peak_of
 
-from burnish.tensors.weight_packing import Panels
+from burnish.tensors.weight_packing import Panels, as_pairs
 
 WIDTH = 16
 
@@ -51,3 +51,10 @@ def test_packing_needs_no_memory_but_the_packed_weight(shape):
     panels = Panels(((0, weight[0].numel()),), WIDTH, shape[0] // WIDTH, 0)
     panels(weight)
     assert peak_of(lambda: panels(weight)) < 1.1 * weight.nbytes
+
+
+@pytest.mark.parametrize("weight", [(1, 16, 2, 0), (1, 16, 2, 1), (3, 4, 8, 1), (1, 6, 1, 3)], ids=str)
+def test_pairs_of_a_weight_in_any_layout(weight):
+    outputs, inputs, step, offset = weight
+    layout = torch.arange(200, dtype=torch.bfloat16).as_strided((outputs, inputs), (inputs * step, step), offset)
+    assert torch.equal(as_pairs(layout).view(torch.bfloat16), layout)

@@ -71,8 +71,8 @@ def as_pairs(weight: torch.Tensor) -> torch.Tensor:
     """Neighbours of 16 bits as one number of 32 bits: half as many along the last dimension."""
     *outer, depth = weight.shape
     flat = weight.reshape(-1)
-    if flat.storage_offset() % 2:
-        flat = flat.clone()  # a view of the dtype begins at a multiple of its size
+    if flat.storage_offset() % 2 or not flat.is_contiguous():  # a view of the dtype begins at a multiple of its size
+        flat = flat.clone(memory_format=torch.contiguous_format)
     return flat.view(torch.int32).view(*outer, depth // 2)
 
 
