@@ -13,26 +13,24 @@ from pathlib import Path
 
 import pytest
 
-from burnish.torch_private import LIVE
+from burnish.foundation.torch_private import LIVE
 
 PACKAGE = "burnish"
 SOURCE = Path(__file__).parent.parent / "src" / PACKAGE
 
-BASE = {"concurrency", "errors", "events", "fuel", "plugins", "settings", "torch_private"}
+BASE = {"concurrency", "errors", "events", "foundation", "settings"}
 COMPILER = {"lower", "schedule", "codegen"}
 EVERYTHING = {"anything"}
 
 # What each part of the package may import, besides itself.
 MAY_IMPORT = {
     "errors": set(),
-    "events": {"concurrency", "errors", "torch_private"},
+    "events": {"concurrency", "errors", "foundation"},
     "concurrency": set(),
     "settings": {"concurrency", "errors"},
-    "fuel": {"events", "settings"},
-    "plugins": {"concurrency", "errors"},
-    "torch_private": set(),
+    "foundation": {"concurrency", "errors"},
     "runtime": BASE | {"tensors", "captured_graph"},
-    "report": {"concurrency", "errors", "events", "plugins", "torch_private"},
+    "report": {"concurrency", "errors", "events", "foundation"},
     "tensors": BASE,
     # What capture notes beside a graph, for the compiler and for run time.
     "captured_graph": BASE | {"tensors"},
@@ -89,6 +87,12 @@ EMPTY_NAMES = {"utils", "common", "helpers", "misc"}
 
 FILES = sorted(SOURCE.rglob("*.py"))
 
+IMPORTED_BY_USERS = {"__init__", "__main__", "api", "errors", "events", "settings"}
+
+
+def test_modules_at_top_level_are_those_that_users_import():
+    assert {path.stem for path in SOURCE.glob("*.py")} == IMPORTED_BY_USERS
+
 
 def test_imports_point_one_way():
     sources = sources_of(FILES)
@@ -140,7 +144,7 @@ KEEPS_ERRORS = {
     "codegen/triton/compilation/compile_worker.py": "of a process of its own",
     "codegen/triton/compilation/compile_worker_pool.py": "of a thread of its own",
     "compiler/background_imports.py": "of a thread of its own",
-    "plugins.py": "a plug-in may raise SystemExit",
+    "foundation/plugins.py": "a plug-in may raise SystemExit",
     "runtime/linking/cuda_module_loader.py": "called from C, and raised later",
 }
 """Modules that may handle an error of a signal handler or of another thread, and why."""
@@ -317,7 +321,7 @@ def test_private_names_of_torch_are_in_one_module():
     wrong = [
         f"{module}:{line} {name}"
         for module, (source, _) in sources_of(FILES).items()
-        if part_of(module) not in {"torch_private", *MAY_IMPORT_PEERS}
+        if part_of(module) not in {"foundation", *MAY_IMPORT_PEERS}
         for line, name in private_names(source)
     ]
     assert wrong == [], "give each a line in torch_private.py"
@@ -333,8 +337,8 @@ def test_private_names_of_torch_are_in_one_module():
         "import torch.utils._pytree as pytree",
         "from torch.utils import checkpoint as c\nc._checkpoint_impl",
         "import torch\ngetattr(torch.fx.graph_module, '_loader', None)",
-        "from ..torch_private import C\nC._is_tracing()",
-        "def f():\n    from ..torch_private import python_dispatch as d\n    d._get_current_dispatch_mode()",
+        "from ..foundation.torch_private import C\nC._is_tracing()",
+        "def f():\n    from ..foundation.torch_private import python_dispatch as d\n    d._get_current_dispatch_mode()",
     ],
 )
 def test_a_private_name_of_torch_is_found(source):
@@ -345,7 +349,7 @@ def test_a_private_name_of_torch_is_found(source):
     "source",
     [
         "import torch\ntorch.ops.aten._to_copy.default, torch.__version__",
-        "from ..torch_private import C, pytree\npytree.tree_map\nC.Graph",
+        "from ..foundation.torch_private import C, pytree\npytree.tree_map\nC.Graph",
         "from torch.autograd import forward_ad\nforward_ad._current_level",
         "import torch\ntorch.nn.modules.module._global_backward_hooks",
     ],

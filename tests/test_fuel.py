@@ -4,7 +4,8 @@ import pytest
 import torch
 
 import burnish
-from burnish import events, fuel
+from burnish import events
+from burnish.ir import fuel
 from burnish.settings import patch
 
 from .recorded_events import recorded

@@ -8,8 +8,8 @@ import tomllib
 
 import pytest
 
-from burnish import plugins
 from burnish.compiler import graph_cache_key
+from burnish.foundation import plugins
 
 from .docs import pages
 from .forked_programs import TORCH, run_program
@@ -18,7 +18,8 @@ PAGE = (pages.DOCS / "plugins.md").read_text("utf-8")
 
 PROGRAM = """
 import torch, toy_plugin, burnish
-from burnish import events, plugins
+from burnish import events
+from burnish.foundation import plugins
 
 plans = []
 events.subscribe(lambda event: plans.append(str(event.data["plan"])), {"loops"})

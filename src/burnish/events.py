@@ -31,7 +31,7 @@ from dataclasses import dataclass
 from typing import Any, TypeVar, cast
 
 from .concurrency.outside_errors import reraise_from_outside
-from .torch_private import DisableTorchFunction
+from .foundation.torch_private import DisableTorchFunction
 
 
 @dataclass(frozen=True, slots=True)

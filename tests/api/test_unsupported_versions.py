@@ -6,7 +6,7 @@ import importlib.util
 import pytest
 import torch
 
-from burnish.torch_private import NEWEST, OLDEST
+from burnish.foundation.torch_private import NEWEST, OLDEST
 
 from .. import forked_programs
 
@@ -107,7 +107,7 @@ def imported_beside(monkeypatch):
 
     def imported(version):
         monkeypatch.setattr(torch, "__version__", version)
-        spec = importlib.util.find_spec("burnish.torch_private")
+        spec = importlib.util.find_spec("burnish.foundation.torch_private")
         module = importlib.util.module_from_spec(spec)
         spec.loader.exec_module(module)
         return module
@@ -173,8 +173,8 @@ def test_a_torch_without_a_function_that_programs_call_compiles():
 ALL_GONE = """
 import importlib.util, pathlib, sys, torch, types
 
-place = pathlib.Path(importlib.util.find_spec("burnish").origin).parent / "torch_private.py"
-module = sys.modules["burnish.torch_private"] = types.ModuleType("burnish.torch_private")
+place = pathlib.Path(importlib.util.find_spec("burnish").origin).parent / "foundation/torch_private.py"
+module = sys.modules["burnish.foundation.torch_private"] = types.ModuleType("burnish.foundation.torch_private")
 module.find = lambda *given: object().nothing
 exec(place.read_text().replace("reduce(getattr, ", "find("), vars(module))
 assert len(module.MISSING) > 100
@@ -247,7 +247,7 @@ def test_a_torch_without_a_name_of_rare_paths_compiles_the_rest(path, program):
     """Each program comes to where the name is used, one of them with `fullgraph=True` only."""
     calls = """
 import burnish
-from burnish import torch_private
+from burnish.foundation import torch_private
 x = torch.tensor([1.0, -2.0, 3.0])
 compiled = burnish.compile(fn, options={"never_slower": False})
 for _ in range(4):

@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from ..torch_private import CreationMeta, get_creation_meta, set_creation_meta
+from ..foundation.torch_private import CreationMeta, get_creation_meta, set_creation_meta
 
 OF_SEVERAL = CreationMeta.MULTI_OUTPUT_NODE
 

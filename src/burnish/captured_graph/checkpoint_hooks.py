@@ -20,7 +20,11 @@ from typing import NamedTuple
 
 import torch
 
-from ..torch_private import current_graph_task_id, pop_saved_tensors_default_hooks, push_saved_tensors_default_hooks
+from ..foundation.torch_private import (
+    current_graph_task_id,
+    pop_saved_tensors_default_hooks,
+    push_saved_tensors_default_hooks,
+)
 
 
 class Mark(NamedTuple):

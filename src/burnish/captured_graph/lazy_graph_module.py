@@ -14,7 +14,7 @@ from typing import Any
 import torch
 
 from ..concurrency import own_builtins
-from ..torch_private import LazyGraphModule, graph_code_loader
+from ..foundation.torch_private import LazyGraphModule, graph_code_loader
 from .compile_request import REQUEST, request_of
 from .warnings_already_given import REGISTRY, registry_for
 

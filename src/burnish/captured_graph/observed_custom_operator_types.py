@@ -14,9 +14,9 @@ from typing import Any
 
 import torch
 
+from ..foundation.torch_private import OpOverload
 from ..tensors.dtypes import NAMES
 from ..tensors.tensor_types import TensorType
-from ..torch_private import OpOverload
 
 MOST = 1000
 PLAIN = frozenset((int, float, bool, complex, str, type(None), torch.dtype, torch.device, torch.layout, TensorType))

@@ -24,13 +24,7 @@ from .. import events
 from ..captured_graph.warnings_already_given import filtered
 from ..concurrency.outside_errors import reraise_from_outside
 from ..errors import InternalError
-from ..runtime.contest.synchronized_clock import is_recorded
-from ..runtime.gpus_of_inputs import gpus_of
-from ..runtime.program.autograd_function import autograd_is_watched
-from ..runtime.program.restore_inputs_on_error import half_done
-from ..runtime.segment_records import SegmentsToUpdate
-from ..settings import current
-from ..torch_private import (
+from ..foundation.torch_private import (
     HigherOrderOperator,
     OpOverload,
     OpOverloadPacket,
@@ -38,6 +32,12 @@ from ..torch_private import (
     len_torch_dispatch_stack,
     len_torch_function_stack,
 )
+from ..runtime.contest.synchronized_clock import is_recorded
+from ..runtime.gpus_of_inputs import gpus_of
+from ..runtime.program.autograd_function import autograd_is_watched
+from ..runtime.program.restore_inputs_on_error import half_done
+from ..runtime.segment_records import SegmentsToUpdate
+from ..settings import current
 from . import CompiledFn
 from .record_backward_for_check import GradientsOfCall, has_history
 

@@ -18,6 +18,7 @@ from ..captured_graph.compile_request import request_of
 from ..concurrency import fork_safe_locks, own_builtins, pause_garbage_collection
 from ..concurrency.outside_errors import reraise_from_outside
 from ..errors import warn
+from ..foundation.torch_private import DisableTorchFunctionSubclass, set_grad_enabled
 from ..ir.untraceable_graph import NumberLost, Untraceable
 from ..runtime.contest import compile_activity_counter
 from ..runtime.eager.tensor_object_state import (
@@ -32,7 +33,6 @@ from ..runtime.program.autograd_function import autograd_is_watched
 from ..runtime.program.restore_inputs_on_error import restoring
 from ..settings import current, patch
 from ..tensors.fit_size_formulas import NoFormula
-from ..torch_private import DisableTorchFunctionSubclass, set_grad_enabled
 from . import CompiledFn
 from .adapters.adapter_order import Surroundings, adapted
 from .adapters.autocast_off import autocast_is_on

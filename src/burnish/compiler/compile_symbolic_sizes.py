@@ -21,11 +21,11 @@ from typing import Any
 import torch
 from torch.fx import GraphModule
 
-from .. import fuel
 from ..codegen.driver.generate_driver import write_driver
 from ..codegen.driver.symbolic_size_driver import SymbolicDriverWriter, symbolic_draft
 from ..codegen.llvm.symbolic_size_kernel import SymbolicKernel, compile_symbolic_kernel
 from ..concurrency.compute_once import once
+from ..ir import fuel
 from ..ir.graph import Graph, Node, Value, print_argument
 from ..ir.untraceable_graph import NumberLost
 from ..lower.pipeline import Lowered, lower

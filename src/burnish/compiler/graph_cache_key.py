@@ -23,15 +23,11 @@ from typing import Any
 import torch
 from torch.fx import GraphModule, Node
 
-from .. import plugins
 from ..captured_graph.checkpoint_hooks import MARK
 from ..captured_graph.compile_request import facts_of_input, request_of
 from ..concurrency.compute_once import once
-from ..runtime.disk.disk_cache import disk_cache
-from ..runtime.gpus_of_inputs import gpus_of
-from ..settings import current
-from ..tensors.fit_size_formulas import SCALES, GivenSize, NoFormula
-from ..torch_private import (
+from ..foundation import plugins
+from ..foundation.torch_private import (
     OpOverload,
     OpOverloadPacket,
     get_flash_sdp_enabled,
@@ -40,6 +36,10 @@ from ..torch_private import (
     is_torch_function_enabled,
     len_torch_function_stack,
 )
+from ..runtime.disk.disk_cache import disk_cache
+from ..runtime.gpus_of_inputs import gpus_of
+from ..settings import current
+from ..tensors.fit_size_formulas import SCALES, GivenSize, NoFormula
 from .adapters.specialize_numbers import live_scalars_beside_sizes
 from .operator_identity import identity_of
 

@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING, Any
 
 from torch.fx import GraphModule
 
-from .. import events, plugins
+from .. import events
 from ..captured_graph.compile_request import request_of
+from ..foundation import plugins
 from ..ir.untraceable_graph import Untraceable
 from ..settings import Settings, current
 from ..tensors.fit_size_formulas import NoFormula

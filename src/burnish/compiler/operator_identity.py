@@ -19,7 +19,7 @@ from typing import Any
 
 import torch
 
-from ..torch_private import OPDEFS, CustomOpDef, OpOverload, OpOverloadPacket
+from ..foundation.torch_private import OPDEFS, CustomOpDef, OpOverload, OpOverloadPacket
 
 REGISTERED = ("_abstract_fn", "_setup_context_fn", "_backward_fn")
 CONSTANTS = (int, float, complex, bool, str, bytes, type(None), type(Ellipsis), torch.dtype, torch.device)

@@ -27,6 +27,7 @@ import torch
 from .. import events, settings
 from ..concurrency.compute_once import once
 from ..concurrency.outside_errors import reraise_from_outside
+from ..foundation.torch_private import OpOverload, increment_version
 from ..ir.untraceable_graph import NumberLost, Untraceable
 from ..runtime.disk.disk_cache import disk_cache
 from ..runtime.linking import torch_blas_symbols, torch_thread_pool, vector_math_symbols
@@ -34,7 +35,6 @@ from ..runtime.program.call_origins import CallOrigins
 from ..runtime.program.native_kernels import NativeFunction, NativeKernel, Words, load
 from ..runtime.program.unbound_driver import FunctionOf
 from ..tensors.fit_size_formulas import NoFormula
-from ..torch_private import OpOverload, increment_version
 from .program_recipe import NativeTools
 from .provide_guard_watch import watch_at_hand
 

@@ -17,8 +17,8 @@ from typing import Any
 import torch
 
 from ..captured_graph.graph_autograd_nodes import InputEdges, edge_of, name_of_node
+from ..foundation.torch_private import execution_engine
 from ..runtime.program.autograd_function import Compiled
-from ..torch_private import execution_engine
 
 Port = tuple[int, int]
 """The number of a node and that of one of its outputs; or -1 and the position of an input."""

@@ -40,8 +40,8 @@ from ..capture.pytorch.torch_call_roles import READS, STATE, Getter
 from ..capture.pytorch.torch_switches import SWITCHES
 from ..concurrency.compute_once import once
 from ..errors import UserError
+from ..foundation.torch_private import C, OpOverload, OpOverloadPacket
 from ..ops.operator_record import RECORDS
-from ..torch_private import C, OpOverload, OpOverloadPacket
 
 # Functions that classes cannot override, but that occur in traces.
 FACTORIES = """

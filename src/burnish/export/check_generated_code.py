@@ -21,7 +21,7 @@ import torch.fx
 from torch.fx.graph import CodeGen, PythonCode
 
 from ..errors import UserError
-from ..torch_private import get_qualified_name
+from ..foundation.torch_private import get_qualified_name
 
 OF_CONSTANTS = frozenset(("slice", "complex", "device"))
 """Names that torch.fx prints constants with: `slice(0, None, None)`, `device(type='cpu')`."""

@@ -19,7 +19,7 @@ from typing import Any
 import torch
 
 from ..errors import UserError, did_you_mean
-from ..torch_private import pytree
+from ..foundation.torch_private import pytree
 from .symbolic_sizes import SizeRange, SymbolicSize
 
 LEAST_EXAMPLE = 2

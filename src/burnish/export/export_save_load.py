@@ -12,8 +12,8 @@ from dataclasses import fields
 from typing import TYPE_CHECKING, Any
 
 from ..errors import UserError
+from ..foundation.torch_private import why_not_usable
 from ..settings import current
-from ..torch_private import why_not_usable
 
 if TYPE_CHECKING:
     from .exported_program import Exported

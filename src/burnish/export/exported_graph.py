@@ -11,10 +11,10 @@ import torch
 import torch.fx
 
 from ..errors import UserError
+from ..foundation.torch_private import pytree
 from ..report.explain_report import tensor_type
 from ..tensors.eager_strides import packed_stride
 from ..tensors.torch_state import TorchState
-from ..torch_private import pytree
 from .symbolic_sizes import Condition, SizeRange, SymbolicSize, Term, value_of
 from .trace_whole_call import same_fixed
 

@@ -40,13 +40,13 @@ from ..capture.engine.program_options import Options
 from ..capture.symbolic_sizes.declared_dimensions import DeclaredSize, DeclaredSymbol
 from ..captured_graph.lazy_graph_module import graph_module
 from ..errors import InternalError, UserError
+from ..foundation.torch_private import pytree
 from ..frontend.compile_callable import is_asynchronous, original_of, runner, why_not_compile
 from ..frontend.marks import is_disabled
 from ..integrations.from_torch_export import callable_of, class_name_of, example_of, is_exported_program
 from ..report.explain_report import list_operations
 from ..report.text_layout import count, shifted, shorten
 from ..tensors.eager_strides import packed_order
-from ..torch_private import pytree
 from .dynamic_shapes import Declared, declared_sizes
 from .exported_graph import ExportedGraph, FixedInput, Output, TensorInput
 from .prove_sizes import Proven, prove, with_constants

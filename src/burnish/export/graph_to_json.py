@@ -18,7 +18,7 @@ import torch.fx
 
 from ..capture.pytorch.torch_switches import SWITCHES
 from ..errors import UserError
-from ..torch_private import OpOverload
+from ..foundation.torch_private import OpOverload
 from .allowed_operators import OF_TORCH, ON_NUMBERS, SIZE, Unwritable, is_method, name_of, operation, why_not_pure
 from .check_generated_code import CheckedCode
 from .sizes_to_json import OF_ONE

@@ -16,7 +16,7 @@ from typing import Any
 import torch
 
 from ..errors import UserError
-from ..torch_private import pytree
+from ..foundation.torch_private import pytree
 from .allowed_operators import Unwritable
 from .values_to_json import DEEPEST, decode, encode, parts, text
 

@@ -29,10 +29,10 @@ from ..capture.numbers.live_scalars import Expression, Live
 from ..capture.pytorch import writes_of_calls
 from ..capture.symbolic_sizes.declared_dimensions import LAYOUT_FACTS, DeclaredSize, DeclaredSizes, DeclaredSymbol
 from ..errors import InternalError, Unsupported, UserError
+from ..foundation.torch_private import pytree
 from ..frontend.describe_guards import guard_text
 from ..report.text_layout import labelled
 from ..runtime.segment_records import Continuation
-from ..torch_private import pytree
 from .prove_sizes import term_of
 from .symbolic_sizes import Term
 

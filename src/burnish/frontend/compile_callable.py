@@ -23,8 +23,8 @@ from ..capture.interpreter.versions.behavior import why_not_interpreted
 from ..capture.python.calls.function_calls import is_replaced
 from ..capture.python.polyfills import object_polyfills
 from ..errors import Unsupported, UserError, hide_own_frames, warn
+from ..foundation.torch_private import why_not_usable
 from ..settings import current
-from ..torch_private import why_not_usable
 from . import stance
 from .live_programs import function_as_html, keep_track
 

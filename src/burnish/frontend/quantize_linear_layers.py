@@ -17,8 +17,8 @@ import torch
 from torch import nn
 
 from ..errors import UserError
+from ..foundation.torch_private import disable_current_modes, int_mm
 from ..tensors.quantized_linear_reference import unpacked
-from ..torch_private import disable_current_modes, int_mm
 
 M = TypeVar("M", bound=nn.Module)
 

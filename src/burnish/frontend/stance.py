@@ -24,7 +24,7 @@ from torch.compiler import is_dynamo_compiling
 
 from .. import events
 from ..errors import UserError, did_you_mean, warn
-from ..torch_private import are_functorch_transforms_active
+from ..foundation.torch_private import are_functorch_transforms_active
 
 
 class Stance(NamedTuple):

@@ -15,11 +15,11 @@ import torch
 from ..captured_graph.observed_custom_operator_types import types_of_result
 from ..captured_graph.warnings_already_given import call_quietly
 from ..concurrency.outside_errors import reraise_from_outside
+from ..foundation.torch_private import OpOverload, disable_current_modes, dispatch_has_kernel_for_dispatch_key
 from ..ops import import_all_operators  # noqa: F401  (fills the records)
 from ..ops.operator_record import NoRule, Op
 from ..tensors.dtypes import NAMES
 from ..tensors.tensor_types import NumberType, TensorType
-from ..torch_private import OpOverload, disable_current_modes, dispatch_has_kernel_for_dispatch_key
 from .frozen_values import is_attention_without_dropout
 from .graph import Value, map_values, types_of, values_in
 from .side_effect_free_kernels import crashes, draws, is_of_user, place_of_generator, warns, with_own_generator

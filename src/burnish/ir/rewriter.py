@@ -11,10 +11,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from .. import fuel
 from ..ops.burnish_primitives import VIEW
 from ..ops.eager_operand_layouts import eager_stride_or_none
 from ..ops.operator_record import Op
+from . import fuel
 from .alias_analysis import alias_base, aliased_argument
 from .graph import Graph, Node, Value, map_values, values_in
 from .graph_builder import Builder
@@ -22,7 +22,7 @@ from .graph_builder import Builder
 
 class Rewriter:
     optional: str | None = None
-    """The name of a pass that the graph is right without: each of its rewrites costs fuel, see `burnish.fuel`."""
+    """The name of a pass that the graph is right without: each of its rewrites costs fuel, see `burnish.ir.fuel`."""
 
     def __init__(self, graph: Graph):
         self.old, self.new = graph, Graph()

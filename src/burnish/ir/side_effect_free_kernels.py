@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 
-from ..torch_private import OpOverload, dispatch_dump
+from ..foundation.torch_private import OpOverload, dispatch_dump
 
 OF_TORCH = frozenset(("aten", "prims", "prim", "quantized", "mkldnn", "mkldnn_prepacked", "onednn"))
 

@@ -23,11 +23,11 @@ import torch
 
 from ..concurrency.outside_errors import reraise_from_outside
 from ..errors import InternalError
+from ..foundation.torch_private import OpOverload, get_mkldnn_enabled
 from ..ops.burnish_primitives import PREPARE, RUN
 from ..ops.operator_record import NoRule
 from ..tensors.tensor_types import NumberType, TensorType, same_layout
 from ..tensors.views.view_maps import Map, view_type
-from ..torch_private import OpOverload, get_mkldnn_enabled
 from .graph import RESERVED, Alias, Graph, Node, Value, print_node, types_of, values_in
 
 CONSTANTS = (

@@ -17,8 +17,8 @@ from typing import Any
 
 import torch
 
+from ..foundation.torch_private import dispatch_get_all_op_names
 from ..tensors.tensor_types import NumberType
-from ..torch_private import dispatch_get_all_op_names
 from .indexing.index_shape_rules import SCATTERS
 from .operator_record import registers, wrapped_dim
 

@@ -38,11 +38,11 @@ from typing import Any, Literal
 import torch
 
 from ..concurrency.compute_once import once
+from ..foundation.torch_private import OpOverload, jit_get_schemas_for_operator
 from ..tensors.eager_strides import elementwise_stride, is_dense, preserved_stride
 from ..tensors.tensor_types import TensorType
 from ..tensors.type_promotion import common_dtype, floating
 from ..tensors.views.view_maps import Map, view_type
-from ..torch_private import OpOverload, jit_get_schemas_for_operator
 
 Promotion = Literal["common", "floating", "bool", "first"]
 """Type promotion of an element-wise operator. common: operands are promoted, and the result has the promoted dtype.

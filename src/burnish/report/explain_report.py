@@ -28,7 +28,7 @@ from typing import Any
 import torch
 import torch.fx
 
-from ..torch_private import OpOverload
+from ..foundation.torch_private import OpOverload
 from .text_layout import count, cut, duration, shifted, shorten
 
 LISTING_HEAD, LISTING_TAIL = 20, 5

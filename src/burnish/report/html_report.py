@@ -21,7 +21,7 @@ from typing import Any
 
 import torch
 
-from .. import plugins
+from ..foundation import plugins
 from .profile_segments import copy_bandwidth, seconds_of
 from .record_run import Measured, RunRecorder, machine
 from .summary_in_words import summary

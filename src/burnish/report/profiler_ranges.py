@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from ..events import Event, subscribe
-from ..torch_private import RecordFunctionFast as Range
+from ..foundation.torch_private import RecordFunctionFast as Range
 from .profile_segments import Part, Profile
 from .text_layout import line_text
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from ..torch_private import DisableTorchFunctionSubclass
+from ..foundation.torch_private import DisableTorchFunctionSubclass
 
 
 def gpus_of(inputs: Sequence[Any]) -> set[torch.device]:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..torch_private import OpOverload, OpOverloadPacket
+from ..foundation.torch_private import OpOverload, OpOverloadPacket
 
 NAMESPACES = frozenset(
     ("c10d", "c10d_functional", "_c10d_functional", "_c10d_functional_autograd", "_dtensor", "symm_mem")

@@ -22,9 +22,9 @@ import torch
 from torch.overrides import TorchFunctionMode
 
 from ...captured_graph.warnings_already_given import CALL
+from ...foundation.torch_private import tree_leaves
 from ...runtime.argument_trees import tensors_in
 from ...tensors.collective_operators import is_wait
-from ...torch_private import tree_leaves
 from .. import breaks
 from ..guards.immutable_builtin_subclasses import base_of_value, value_of
 from ..guards.predict_growing_sizes import grown_dim

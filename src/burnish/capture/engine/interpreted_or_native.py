@@ -25,7 +25,7 @@ from typing import Any
 import torch
 
 from ...errors import OURS
-from ...torch_private import legacy_get_string
+from ...foundation.torch_private import legacy_get_string
 from ..interpreter.reads_past_overrides import table_of_class
 
 # Torch's Python files whose functions are leaves: they compute with tensors and hold no user state.

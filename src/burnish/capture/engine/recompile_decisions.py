@@ -11,15 +11,15 @@ from torch.autograd import forward_ad
 from ... import events, settings
 from ...concurrency import own_builtins
 from ...errors import warn
-from ...frontend import torch_config, torch_errors
-from ...frontend.stance import LATER
-from ...runtime.segment_records import Continuation
-from ...torch_private import (
+from ...foundation.torch_private import (
     get_function_stack_at,
     get_tracing_state,
     len_torch_dispatch_stack,
     len_torch_function_stack,
 )
+from ...frontend import torch_config, torch_errors
+from ...frontend.stance import LATER
+from ...runtime.segment_records import Continuation
 from ..guards.arguments_of_eager_calls import Arguments, has_tensor
 from ..guards.guards import first_failure
 from ..guards.tensor_metadata import default_device
@@ -167,7 +167,7 @@ def user_modes() -> int:
     """The number of active torch function modes without that of the default device."""
     count = len_torch_function_stack()
     if count and default_device() is not None:
-        from ...torch_private import DeviceContext
+        from ...foundation.torch_private import DeviceContext
 
         count -= sum(isinstance(get_function_stack_at(i), DeviceContext) for i in range(count))
     return count

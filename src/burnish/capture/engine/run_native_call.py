@@ -10,8 +10,8 @@ import torch
 
 from ...concurrency.outside_errors import came_from_outside, reraise_from_outside
 from ...errors import InternalError
-from ...torch_private import check_sparse_tensor_invariants, pop_mode, push_mode, tree_leaves, tree_map
-from ...torch_private import len_torch_function_stack as _count_modes
+from ...foundation.torch_private import check_sparse_tensor_invariants, pop_mode, push_mode, tree_leaves, tree_map
+from ...foundation.torch_private import len_torch_function_stack as _count_modes
 from .. import breaks
 from ..guards.detect_unseen_user_code import UntracedCallDetector
 from ..guards.tensor_metadata import TENSOR_TYPES, WithoutRules

@@ -15,12 +15,12 @@ from ... import events, settings
 from ...concurrency import own_builtins, pause_garbage_collection
 from ...concurrency.outside_errors import reraise_from_outside
 from ...errors import BackendError, BurnishError, InternalError, Unsupported
+from ...foundation.torch_private import len_torch_dispatch_stack, set_torch_function_state
 from ...frontend import torch_config, torch_errors
 from ...frontend.marks import size_marks
 from ...runtime.contest import compile_activity_counter
 from ...runtime.segment_records import Continuation
 from ...tensors.torch_state import autocast_nesting
-from ...torch_private import len_torch_dispatch_stack, set_torch_function_state
 from .. import breaks
 from ..guards.arguments_of_eager_calls import Arguments, values_in
 from ..guards.changing_numbers import changed_numbers, value_at

@@ -20,8 +20,8 @@ from typing import Any, NoReturn
 import torch
 
 from ... import events, settings
+from ...foundation.torch_private import get_torch_function_state
 from ...frontend.size_requests import SizeRequests
-from ...torch_private import get_torch_function_state
 from .. import breaks
 from ..interpreter import frames as fr
 from ..interpreter.argument_binding import frame_for

@@ -273,7 +273,7 @@ class WatchPlan:
         asked = switches()
         if asked is None:
             return False
-        from ...torch_private import (
+        from ...foundation.torch_private import (
             default_device_module as keeper,  # often the only importer, and its globals may be set later
         )
 

@@ -23,11 +23,7 @@ from torch.autograd import forward_ad
 from torch.nn.parameter import UninitializedTensorMixin
 
 from ...concurrency.outside_errors import reraise_from_outside
-from ...tensors.eager_strides import packed_stride
-from ...tensors.float32_precision import precision_on_gpus
-from ...tensors.tensor_types import is_leaf
-from ...tensors.torch_state import TorchState
-from ...torch_private import (
+from ...foundation.torch_private import (
     DisableTorchFunctionSubclass,
     compiler_guards,
     disabled_torch_dispatch_impl,
@@ -40,6 +36,10 @@ from ...torch_private import (
     pop_torch_dispatch_stack,
     push_on_torch_dispatch_stack,
 )
+from ...tensors.eager_strides import packed_stride
+from ...tensors.float32_precision import precision_on_gpus
+from ...tensors.tensor_types import is_leaf
+from ...tensors.torch_state import TorchState
 
 TENSOR_TYPES = frozenset((torch.Tensor, torch.nn.Parameter))
 

@@ -22,7 +22,7 @@ from types import TracebackType
 from typing import Any
 
 from ...concurrency.outside_errors import came_from_outside
-from ...torch_private import (
+from ...foundation.torch_private import (
     get_function_stack_at,
     len_torch_dispatch_stack,
     len_torch_function_stack,

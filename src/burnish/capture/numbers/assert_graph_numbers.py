@@ -17,8 +17,8 @@ from typing import Any
 
 import torch
 
-from ...torch_private import check as torch_check
-from ...torch_private import check_is_size as torch_check_is_size
+from ...foundation.torch_private import check as torch_check
+from ...foundation.torch_private import check_is_size as torch_check_is_size
 from ..interpreter.frames import MISSING
 from ..pytorch import tensor_assertions
 from . import live_scalars

@@ -17,7 +17,7 @@ from typing import Any
 
 import torch
 
-from ...torch_private import TorchDispatchMode
+from ...foundation.torch_private import TorchDispatchMode
 from ..guards.tensor_metadata import TENSOR_TYPES
 
 SIZED_BY_FLOATS = frozenset((torch.arange, torch.range))

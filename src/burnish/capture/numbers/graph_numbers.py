@@ -26,8 +26,8 @@ from typing import Any
 import torch
 
 from ...concurrency.outside_errors import reraise_from_outside
+from ...foundation.torch_private import foreach_add_
 from ...tensors.in_place_names import is_in_place_name
-from ...torch_private import foreach_add_
 from .. import breaks
 from ..engine.interpreted_or_native import is_trusted_namespace
 from ..guards.tensor_metadata import TENSOR_TYPES

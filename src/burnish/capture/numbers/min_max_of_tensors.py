@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 import torch
 
-from ...torch_private import has_storage
+from ...foundation.torch_private import has_storage
 from ..interpreter.frames import MISSING
 from ..pytorch import writes_of_calls
 

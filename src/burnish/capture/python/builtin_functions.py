@@ -34,8 +34,7 @@ from typing import Any
 import torch
 from torch.autograd.profiler import record_function
 
-from ...frontend import marks
-from ...torch_private import (
+from ...foundation.torch_private import (
     all_true_or_runtime_assert,
     check_tensor_all,
     get_tracing_state,
@@ -45,6 +44,7 @@ from ...torch_private import (
     set_stack_frame_name,
     utils_is_compiling,
 )
+from ...frontend import marks
 from .. import breaks
 from ..engine.interpreted_or_native import find_on_type, is_trusted, is_user_type
 from ..guards import immutable_builtin_subclasses

@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 
-from ...torch_private import InferenceMode
+from ...foundation.torch_private import InferenceMode
 from .. import breaks
 from ..engine.container_changes import table_read_at_once
 from ..engine.interpreted_or_native import find_on_type, is_trusted_type, is_user_type

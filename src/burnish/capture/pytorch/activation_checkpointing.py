@@ -31,14 +31,14 @@ from torch.utils import checkpoint as torch_checkpoint
 from ... import settings
 from ...captured_graph.checkpoint_hooks import Recomputation
 from ...concurrency.outside_errors import came_from_outside
-from ...runtime.argument_trees import mapped, tensors_in
-from ...runtime.eager import eager_activation_checkpointing
-from ...torch_private import (
+from ...foundation.torch_private import (
     checkpoint_impl,
     pop_saved_tensors_default_hooks,
     push_saved_tensors_default_hooks,
     unsafe_set_version_counter,
 )
+from ...runtime.argument_trees import mapped, tensors_in
+from ...runtime.eager import eager_activation_checkpointing
 from .. import breaks
 from ..engine.break_signals import Stop
 from ..engine.torch_call_records import Handle
@@ -259,7 +259,7 @@ class CapturedRegion(Region):
             return False
         if self.policy is not None and getattr(self.policy.policy, "__module__", None) != torch_checkpoint.__name__:
             return False
-        from ...torch_private import tag_activation_checkpoint  # few programs have such a backend
+        from ...foundation.torch_private import tag_activation_checkpoint  # few programs have such a backend
         from .higher_order import outline_recorded_calls
 
         start, given = self.start.calls, {"use_reentrant": self.is_reentrant}

@@ -44,7 +44,7 @@ def functional_form(function: Any, args: tuple, kwargs: dict) -> tuple[Callable,
     name = IN_PLACE.get(function.__name__)
     if name is None or getattr(torch.distributed, function.__name__, None) is not function:
         return None
-    from ...torch_private import functional_collectives as functional
+    from ...foundation.torch_private import functional_collectives as functional
 
     given = inspect.signature(function).bind(*args, **kwargs).arguments
     if given.pop("async_op", False) or torch.is_grad_enabled() and any(x.requires_grad for x in tensors_in(given)):

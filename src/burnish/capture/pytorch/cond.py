@@ -23,8 +23,8 @@ from typing import Any, NoReturn
 
 import torch
 
+from ...foundation.torch_private import is_batchedtensor, pytree
 from ...runtime.eager.cond import Branches
-from ...torch_private import is_batchedtensor, pytree
 from .. import breaks
 from ..engine.build_fx_graph import GRAPH_NAME
 from ..engine.interpreted_or_native import is_trusted

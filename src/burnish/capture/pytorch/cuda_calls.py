@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from ...torch_private import C
+from ...foundation.torch_private import C
 from .. import breaks
 from ..interpreter.frames import MISSING
 from ..numbers.live_scalars import Expression

@@ -23,14 +23,14 @@ from typing import Any
 import torch
 from torch.overrides import TorchFunctionMode
 
-from ...torch_private import (
+from ...foundation.torch_private import (
     get_current_function_mode,
     get_current_function_mode_stack,
     get_torch_function_state,
     pop_mode,
     push_mode,
 )
-from ...torch_private import len_torch_function_stack as _count_modes
+from ...foundation.torch_private import len_torch_function_stack as _count_modes
 from .. import breaks
 from ..interpreter.frames import MISSING
 
@@ -69,7 +69,7 @@ def leave(m: Any, args: tuple, kwargs: dict) -> None:
 
 def enter_device(m: Any, device: torch.device) -> torch.device:
     """``with torch.device("meta"):`` puts a mode on top of the others."""
-    from ...torch_private import DeviceContext
+    from ...foundation.torch_private import DeviceContext
 
     push(m, (m.made(DeviceContext(device)),), {})
     return device

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ...torch_private import OpOverload, OpOverloadPacket
+from ...foundation.torch_private import OpOverload, OpOverloadPacket
 
 # Value arguments: the number changes the result's data, never its shape or type. Live scalars stay live there.
 VALUE_CALLS = frozenset(

@@ -23,7 +23,12 @@ from typing import Any
 
 import torch
 
-from ...torch_private import VariableFunctions, is_torch_function_enabled, len_torch_function_stack, nn_functions
+from ...foundation.torch_private import (
+    VariableFunctions,
+    is_torch_function_enabled,
+    len_torch_function_stack,
+    nn_functions,
+)
 from ..engine.torch_call_records import Call, Handle
 from ..guards.tensor_metadata import TENSOR_TYPES
 from ..interpreter.emulated_frames import call_at_line

@@ -20,7 +20,7 @@ from typing import Any
 
 import torch
 
-from ...torch_private import (
+from ...foundation.torch_private import (
     ScriptGraph,
     TensorType,
     TupleType,

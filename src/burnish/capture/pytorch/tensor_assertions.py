@@ -20,7 +20,7 @@ from typing import Any
 
 import torch
 
-from ...torch_private import assert_async, is_all_true
+from ...foundation.torch_private import assert_async, is_all_true
 from ..guards.tensor_metadata import TENSOR_TYPES
 from ..interpreter.decoded_code import Code
 from ..interpreter.frames import MISSING

@@ -16,8 +16,8 @@ import torch
 from torch import Tensor
 
 from ...concurrency.outside_errors import reraise_from_outside
+from ...foundation.torch_private import tree_leaves, tree_map
 from ...tensors.tensor_types import is_leaf
-from ...torch_private import tree_leaves, tree_map
 from .. import breaks
 from ..guards.value_or_identity import PLAIN_VALUES
 from .number_arguments import OPERATORS as OF_LIBRARIES

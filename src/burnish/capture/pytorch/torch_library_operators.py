@@ -22,9 +22,7 @@ from typing import Any, NamedTuple
 import torch
 
 from ...concurrency.outside_errors import reraise_from_outside
-from ...runtime.argument_trees import mapped, tensors_in
-from ...tensors.eager_strides import packed_order, packed_stride
-from ...torch_private import (
+from ...foundation.torch_private import (
     OPDEFS,
     CustomOpDef,
     OpOverloadPacket,
@@ -33,6 +31,8 @@ from ...torch_private import (
     pytree,
     triton_ops_to_kernels,
 )
+from ...runtime.argument_trees import mapped, tensors_in
+from ...tensors.eager_strides import packed_order, packed_stride
 from ..guards.tensor_metadata import TENSOR_TYPES
 from ..interpreter.frames import cell_value
 from ..numbers.live_scalars import Expression, Live, LiveStr

@@ -15,8 +15,7 @@ from typing import Any
 import torch
 from torch.autograd import forward_ad
 
-from ...runtime.eager import setting_change_nodes
-from ...torch_private import (
+from ...foundation.torch_private import (
     C,
     InferenceMode,
     is_fwd_grad_enabled,
@@ -27,6 +26,7 @@ from ...torch_private import (
     saved_tensors_hooks_get_disabled_error_message,
     top_saved_tensors_default_hooks,
 )
+from ...runtime.eager import setting_change_nodes
 from .. import breaks
 from ..interpreter.frames import PUSHED
 from ..numbers.live_scalars import Expression, settled

@@ -13,11 +13,11 @@ from typing import Any
 import torch
 from torch.nn.parameter import UninitializedTensorMixin
 
+from ...foundation.torch_private import OpOverload, assert_async
 from ...runtime.argument_trees import tensors_in
 from ...runtime.eager.tensor_object_state import WATCHING
 from ...runtime.program.restore_inputs_on_error import is_of_torch
 from ...tensors.in_place_names import is_in_place_name
-from ...torch_private import OpOverload, assert_async
 from ..engine.torch_call_records import Call, Handle, handles_in
 from ..guards.tensor_metadata import TENSOR_TYPES, WithoutRules
 from .number_arguments import OPERATORS as OF_LIBRARIES

@@ -10,11 +10,11 @@ import torch
 
 from ... import events, settings
 from ...captured_graph.compile_request import REQUEST, CompileRequest
+from ...foundation.torch_private import InferenceMode
 from ...runtime.eager import setting_change_nodes
 from ...runtime.program.restore_inputs_on_error import draws_and_may_fail, restoring
 from ...runtime.segment_records import Segment
 from ...tensors.torch_state import autocast_nesting
-from ...torch_private import InferenceMode
 from ..breaks import Break
 from ..engine.break_signals import Unrebuildable
 from ..engine.build_fx_graph import build_graph

@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 
-from ...torch_private import (
+from ...foundation.torch_private import (
     functionalize_unsafe_set,
     len_torch_dispatch_stack,
     make_subclass,

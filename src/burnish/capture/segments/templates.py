@@ -27,7 +27,7 @@ from typing import Any
 import torch
 from torch.utils.hooks import RemovableHandle
 
-from ...torch_private import InferenceMode
+from ...foundation.torch_private import InferenceMode
 from ..engine.break_signals import Unrebuildable
 from ..engine.interpreted_or_native import is_trusted_type, is_user_type
 from ..guards import iterator_contents

@@ -22,13 +22,13 @@ from typing import Any
 
 import torch
 
-from ...runtime.argument_trees import tensors_in
-from ...torch_private import (
+from ...foundation.torch_private import (
     is_torch_function_enabled,
     len_torch_dispatch_stack,
     pop_torch_dispatch_stack,
     push_on_torch_dispatch_stack,
 )
+from ...runtime.argument_trees import tensors_in
 from .. import breaks
 from ..engine.torch_call_records import NotRecordable
 from ..guards.tensor_metadata import WithoutRules, is_ruled_kind, is_tensor

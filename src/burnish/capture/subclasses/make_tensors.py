@@ -6,8 +6,8 @@ from typing import Any
 
 import torch
 
-from ...torch_private import OpOverload, make_wrapper_subclass, python_dispatch
-from ...torch_private import make_subclass as torch_make_subclass
+from ...foundation.torch_private import OpOverload, make_wrapper_subclass, python_dispatch
+from ...foundation.torch_private import make_subclass as torch_make_subclass
 from .. import breaks
 from ..engine.torch_call_records import NotRecordable
 from ..guards.tensor_metadata import WithoutRules

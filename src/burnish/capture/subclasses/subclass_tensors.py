@@ -12,8 +12,8 @@ from typing import Any, NamedTuple
 
 import torch
 
+from ...foundation.torch_private import disabled_torch_function_impl
 from ...runtime.argument_trees import tensors_in
-from ...torch_private import disabled_torch_function_impl
 from ..engine.torch_call_records import NotRecordable
 from ..guards.tensor_metadata import NO_DISPATCH, TENSOR_TYPES, is_tensor, plain_view
 

@@ -14,8 +14,14 @@ import gc
 import types
 from typing import Any
 
-from ...torch_private import OpOverload, OpOverloadPacket, get_torch_function_state, pop_mode, set_torch_function_state
-from ...torch_private import len_torch_function_stack as _count_modes
+from ...foundation.torch_private import (
+    OpOverload,
+    OpOverloadPacket,
+    get_torch_function_state,
+    pop_mode,
+    set_torch_function_state,
+)
+from ...foundation.torch_private import len_torch_function_stack as _count_modes
 from ..engine.break_signals import BreakAfterOperation
 from ..interpreter.argument_binding import frame_for
 from ..interpreter.frames import RAISES, Frame, Generator, frames_from

@@ -13,8 +13,8 @@ from typing import Any
 import torch
 
 from ...concurrency.outside_errors import reraise_from_outside
+from ...foundation.torch_private import OpOverload, operator_entries, set_ctx_getter, tree_map
 from ...runtime.argument_trees import tensors_in
-from ...torch_private import OpOverload, operator_entries, set_ctx_getter, tree_map
 from ..pytorch.torch_call_roles import without_data
 
 FIRST_NUMBERS = (1009, 2003)

@@ -25,11 +25,11 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from ...backends.shapes_at_other_sizes import switches_kept
+from ...foundation.torch_private import InferenceMode
 from ...frontend.size_requests import NO_REQUESTS, SizeRequests
 from ...runtime.eager.setting_change_nodes import is_change
 from ...tensors.eager_strides import packed_order
 from ...tensors.fit_size_formulas import NoFormula
-from ...torch_private import InferenceMode
 from ..engine.torch_call_records import Handle
 from ..guards.guards import Guard
 from ..guards.object_sources import Source, is_module_state

@@ -9,9 +9,9 @@ from typing import Any, NamedTuple
 import torch
 
 from ...concurrency.outside_errors import reraise_from_outside
+from ...foundation.torch_private import construct_storage_from_data_pointer
 from ...tensors.eager_strides import packed_stride
 from ...tensors.fit_size_formulas import FollowedSize, Formula, GivenSize, NoFormula, Point, Space
-from ...torch_private import construct_storage_from_data_pointer
 from ..guards.tensor_metadata import TENSOR_TYPES
 from ..numbers import live_scalars
 from .linear_sizes import LeafSize, multiple_of_symbol

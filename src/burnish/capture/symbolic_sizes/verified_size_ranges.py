@@ -26,11 +26,11 @@ import torch
 from ... import events
 from ...backends.shapes_at_other_sizes import Shapes, switches_kept
 from ...concurrency import fork_safe_locks, pause_garbage_collection
+from ...foundation.torch_private import InferenceMode
 from ...ir.untraceable_graph import Untraceable
 from ...runtime.argument_trees import tensors_in
 from ...runtime.eager.setting_change_nodes import is_change
 from ...tensors.fit_size_formulas import Formula, GivenSize, NoFormula, Point
-from ...torch_private import InferenceMode
 from ..engine.torch_call_records import Handle, handles_in
 from .example_inputs import SymbolicExampleInputs
 from .meta_shape_replay import NotRepeatable, filled, is_alike, part_of, repeated

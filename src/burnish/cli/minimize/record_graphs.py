@@ -20,7 +20,7 @@ from torch.fx import GraphModule
 
 from ...captured_graph.compile_request import facts_of_input
 from ...compiler import compile_or_fall_back
-from ...torch_private import OpOverload
+from ...foundation.torch_private import OpOverload
 
 MOST_BYTES = 1 << 30
 """A graph with larger inputs is not kept."""

@@ -31,6 +31,7 @@ from typing import Any
 import torch
 
 from ... import events
+from ...foundation.torch_private import increment_version
 from ...ir.graph import Alias, Node, Value
 from ...ops.burnish_primitives import ORDER_AFTER, PREPARE, RUN
 from ...runtime.eager.eager_primitives import FUNCTIONS
@@ -48,7 +49,6 @@ from ...schedule.plan_steps import Call, MakeView, Plan, line_of, name_of
 from ...tensors.tensor_types import NumberType
 from ...tensors.views.view_maps import view_offset
 from ...tensors.weight_packing import LayerPanels, Panels
-from ...torch_private import increment_version
 from .last_uses_by_step import first_write, last_uses
 from .value_storage import ValueStorage
 

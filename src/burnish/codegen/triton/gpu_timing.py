@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 import torch
 
-from ...torch_private import sleep_on_gpu
+from ...foundation.torch_private import sleep_on_gpu
 
 ROUNDS, AT_ONCE = 3, 10
 """Ten runs are timed together; the minimum of three such times counts."""

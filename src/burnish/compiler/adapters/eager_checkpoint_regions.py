@@ -19,8 +19,8 @@ from torch.fx import Graph, GraphModule, Node
 
 from ...captured_graph.checkpoint_hooks import GIVEN, MARK, Mark
 from ...captured_graph.lazy_graph_module import graph_module
+from ...foundation.torch_private import LazyGraphModule
 from ...runtime.eager.eager_activation_checkpointing import Steps, StepValue, checkpointed, steps_of
-from ...torch_private import LazyGraphModule
 from .. import CompiledFn
 
 

@@ -24,17 +24,17 @@ from torch.fx import GraphModule
 
 from ...captured_graph.compile_request import request_of
 from ...concurrency.compute_once import once
-from ...runtime.eager.drawing_calls import draws_nothing, has_name_of_drawing, may_draw
-from ...runtime.eager.eager_philox import FUNCTIONS
-from ...runtime.linking import cuda_module_loader
-from ...runtime.program.restore_inputs_on_error import restoring
-from ...settings import current, patch
-from ...torch_private import (
+from ...foundation.torch_private import (
     OpOverload,
     len_torch_dispatch_stack,
     pop_torch_dispatch_stack,
     push_on_torch_dispatch_stack,
 )
+from ...runtime.eager.drawing_calls import draws_nothing, has_name_of_drawing, may_draw
+from ...runtime.eager.eager_philox import FUNCTIONS
+from ...runtime.linking import cuda_module_loader
+from ...runtime.program.restore_inputs_on_error import restoring
+from ...settings import current, patch
 from .. import CompiledFn
 from .eager_checkpoint_regions import run_eagerly, with_regions
 from .specialize_numbers import own_copy

@@ -13,8 +13,8 @@ from typing import Any
 import torch
 from torch.fx import GraphModule
 
+from ...foundation.torch_private import set_fwd_grad_enabled, set_grad_enabled
 from ...tensors.torch_state import TorchState
-from ...torch_private import set_fwd_grad_enabled, set_grad_enabled
 
 SWITCHES = frozenset(
     (

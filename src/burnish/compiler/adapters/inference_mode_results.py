@@ -16,8 +16,8 @@ import torch
 from torch.fx import GraphModule
 
 from ...captured_graph.compile_request import request_of
+from ...foundation.torch_private import InferenceMode
 from ...ir.untraceable_graph import Untraceable
-from ...torch_private import InferenceMode
 
 
 def mode_of_results(gm: GraphModule) -> bool | None:

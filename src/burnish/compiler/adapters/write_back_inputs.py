@@ -18,12 +18,12 @@ from torch.fx import Graph, GraphModule, Node
 
 from ...captured_graph.compile_request import copy_request, request_of
 from ...captured_graph.lazy_graph_module import graph_module
+from ...foundation.torch_private import InferenceMode, set_grad_enabled
 from ...runtime.program.input_alias_check import AliasCheckedProgram
 from ...runtime.program.restore_inputs_on_error import DATA, VIEWS, half_done, name_of
 from ...tensors.eager_strides import is_dense
 from ...tensors.in_place_names import is_in_place_name
 from ...tensors.tensor_types import TensorType, is_leaf, span
-from ...torch_private import InferenceMode, set_grad_enabled
 from .. import CompiledFn
 from .eager_with_compiled_rng import run_eagerly_with_compiled_rng
 

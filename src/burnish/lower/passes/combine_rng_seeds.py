@@ -16,7 +16,7 @@ from typing import Any
 
 import torch
 
-from ... import fuel
+from ...ir import fuel
 from ...ir.frozen_values import is_random
 from ...ir.graph import Graph, Node
 from ...ir.rewriter import Rewriter

@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from ... import fuel
+from ...ir import fuel
 from ...ir.error_check_nodes import is_kept
 from ...ir.frozen_values import is_random
 from ...ir.graph import Graph, Value, map_values

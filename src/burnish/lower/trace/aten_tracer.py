@@ -8,6 +8,14 @@ from typing import Any, Protocol
 
 import torch
 
+from ...foundation.torch_private import (
+    DispatchKey,
+    DispatchKeySet,
+    ExcludeDispatchKeyGuard,
+    len_torch_dispatch_stack,
+    pop_torch_dispatch_stack,
+    push_on_torch_dispatch_stack,
+)
 from ...ir.alias_analysis import aliased_argument
 from ...ir.frozen_values import is_attention_without_dropout
 from ...ir.gradient_signature import Gradients
@@ -18,14 +26,6 @@ from ...ops.operator_record import Op, lookup
 from ...tensors.fit_size_formulas import GivenSize
 from ...tensors.in_place_names import VIEW_OF_RESHAPING
 from ...tensors.tensor_types import TensorType, has_stride
-from ...torch_private import (
-    DispatchKey,
-    DispatchKeySet,
-    ExcludeDispatchKeyGuard,
-    len_torch_dispatch_stack,
-    pop_torch_dispatch_stack,
-    push_on_torch_dispatch_stack,
-)
 from .expand_foreach import rule_for
 from .inference_mode_and_dispatch_keys import inference_mode_of_result
 from .number_inputs import Numbers, tensor_of_number

@@ -19,8 +19,8 @@ from typing import Any
 
 import torch
 
+from ...foundation.torch_private import OpOverload
 from ...tensors.dtypes import HALVES
-from ...torch_private import OpOverload
 
 aten = torch.ops.aten
 PREFIX = "_foreach_"

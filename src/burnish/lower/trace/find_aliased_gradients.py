@@ -19,9 +19,9 @@ from typing import Any
 import torch
 
 from ...captured_graph.aliased_gradients import Shown, TangentGradient
+from ...foundation.torch_private import DisableTorchDispatch, OpOverload
 from ...ir.graph import Value
 from ...ir.untraceable_graph import Untraceable
-from ...torch_private import DisableTorchDispatch, OpOverload
 from .storage_offsets import result_offsets
 
 

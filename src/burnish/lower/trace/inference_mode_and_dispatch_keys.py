@@ -10,7 +10,11 @@ from typing import Any
 
 import torch
 
-from ...torch_private import ForceDispatchKeyGuard, dispatch_tls_local_exclude_set, dispatch_tls_local_include_set
+from ...foundation.torch_private import (
+    ForceDispatchKeyGuard,
+    dispatch_tls_local_exclude_set,
+    dispatch_tls_local_include_set,
+)
 
 tracing = threading.Lock()
 if hasattr(os, "register_at_fork"):

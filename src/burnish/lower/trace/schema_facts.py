@@ -8,8 +8,8 @@ from typing import Any
 
 import torch
 
+from ...foundation.torch_private import OpOverload, dispatch_has_kernel_for_dispatch_key
 from ...tensors.collective_operators import is_collective_operator
-from ...torch_private import OpOverload, dispatch_has_kernel_for_dispatch_key
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,11 +6,11 @@ from typing import Any
 
 import torch
 
+from ...foundation.torch_private import disabled_torch_function_impl, make_wrapper_subclass, set_conj, set_neg
 from ...ir.graph import Value
 from ...ir.untraceable_graph import Untraceable
 from ...tensors.eager_strides import preserved_stride
 from ...tensors.tensor_types import TensorType
-from ...torch_private import disabled_torch_function_impl, make_wrapper_subclass, set_conj, set_neg
 
 
 class TraceTensor(torch.Tensor):

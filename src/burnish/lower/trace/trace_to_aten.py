@@ -20,14 +20,14 @@ from torch.fx import GraphModule
 
 from ...captured_graph.compile_request import facts_of_input, request_of
 from ...concurrency.outside_errors import reraise_from_outside
-from ...ir.untraceable_graph import NumberLost, Untraceable
-from ...tensors.torch_state import TorchState
-from ...torch_private import (
+from ...foundation.torch_private import (
     InferenceMode,
     len_torch_dispatch_stack,
     pop_torch_dispatch_stack,
     push_on_torch_dispatch_stack,
 )
+from ...ir.untraceable_graph import NumberLost, Untraceable
+from ...tensors.torch_state import TorchState
 from .aten_tracer import AtenTracer, Traced
 from .build_joint_graph import add_gradients
 from .call_rewrites.scalar_tensor_index import why_not_copied

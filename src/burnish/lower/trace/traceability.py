@@ -7,8 +7,8 @@ from typing import Any
 import torch
 
 from ...captured_graph.checkpoint_hooks import MARK
+from ...foundation.torch_private import OpOverload, OpOverloadPacket
 from ...tensors.dtypes import NAMES
-from ...torch_private import OpOverload, OpOverloadPacket
 
 
 def why_not_input(tensor: torch.Tensor) -> str | None:

@@ -18,13 +18,13 @@ import torch
 
 from ...captured_graph.warnings_already_given import call_quietly
 from ...concurrency.outside_errors import reraise_from_outside
+from ...foundation.torch_private import OpOverload, disable_current_modes, dispatch_dump
 from ...ir.graph import Value, map_values, values_in
 from ...ir.infer_types import example_of, without_data
 from ...ir.side_effect_free_kernels import crashes, draws, is_of_user, warns
 from ...ir.untraceable_graph import Untraceable
 from ...ops.operator_record import NoRule, broadcast_shape
 from ...tensors.tensor_types import TensorType
-from ...torch_private import OpOverload, disable_current_modes, dispatch_dump
 from .schema_facts import signature_of
 
 MOST_ELEMENTS = 1 << 13

@@ -12,8 +12,8 @@ from collections.abc import Sequence
 
 import torch
 
+from ...foundation.torch_private import get_mkldnn_enabled
 from ...tensors.tensor_types import TensorType
-from ...torch_private import get_mkldnn_enabled
 from ..memory_format import CHANNELS_LAST, CHANNELS_LAST_3D, CONTIGUOUS, formatted, suggested
 from ..operator_record import Arguments, NoRule, call_shape, fresh, masked
 from ..shapes.views import squeeze_type, unsqueeze_type

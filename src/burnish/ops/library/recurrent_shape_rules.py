@@ -13,8 +13,8 @@ from typing import Any
 
 import torch
 
+from ...foundation.torch_private import AutoDispatchBelowAutograd
 from ...tensors.tensor_types import TensorType, has_stride
-from ...torch_private import AutoDispatchBelowAutograd
 from ..operator_record import Arguments, NoRule, call_shape, fresh, record, shape
 
 

@@ -20,7 +20,7 @@ import torch
 
 from ... import events
 from ...concurrency import fork_safe_locks
-from ...torch_private import execution_engine
+from ...foundation.torch_private import execution_engine
 from ..segment_records import SegmentsToUpdate
 from . import compile_activity_counter
 from .early_decision import EarlyDecision

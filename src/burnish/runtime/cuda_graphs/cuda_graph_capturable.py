@@ -15,7 +15,7 @@ from typing import Any
 
 import torch
 
-from ...torch_private import len_torch_dispatch_stack, pop_torch_dispatch_stack, push_on_torch_dispatch_stack
+from ...foundation.torch_private import len_torch_dispatch_stack, pop_torch_dispatch_stack, push_on_torch_dispatch_stack
 from ..argument_trees import tensors_in
 
 WAITING = ("data_dependent_output", "cudagraph_unsafe")

@@ -15,8 +15,8 @@ from typing import Any, NamedTuple
 
 import torch
 
+from ...foundation.torch_private import foreach_copy_
 from ...tensors.tensor_types import span
-from ...torch_private import foreach_copy_
 from .cuda_graph_recording import Refused
 
 

@@ -20,7 +20,7 @@ import torch
 
 from ...concurrency import fork_safe_locks, pause_garbage_collection
 from ...concurrency.compute_once import once
-from ...torch_private import cuda_end_allocate_to_pool
+from ...foundation.torch_private import cuda_end_allocate_to_pool
 
 
 class Refused(Exception):

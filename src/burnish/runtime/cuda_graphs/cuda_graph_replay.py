@@ -28,7 +28,7 @@ from typing import Any, Generic, TypeVar
 import torch
 
 from ... import events
-from ...torch_private import increment_version
+from ...foundation.torch_private import increment_version
 from .cuda_graph_capturable import witnessed
 from .cuda_graph_memory import Outcome, copy, place_of
 from .cuda_graph_recording import Engine, Refused

@@ -15,7 +15,7 @@ from typing import Any
 
 import torch
 
-from ...torch_private import execution_engine, get_current_graph_task_keep_graph
+from ...foundation.torch_private import execution_engine, get_current_graph_task_keep_graph
 from .loop_operators import with_numbers
 
 Side = Callable[..., tuple[torch.Tensor, ...]]

@@ -17,8 +17,8 @@ import torch
 from torch.utils.checkpoint import get_device_states, set_device_states
 
 from ...captured_graph.checkpoint_hooks import AutocastState, Recomputation
-from ...torch_private import SavedTensor as TorchSavedTensor
-from ...torch_private import make_saved_tensor
+from ...foundation.torch_private import SavedTensor as TorchSavedTensor
+from ...foundation.torch_private import make_saved_tensor
 from ..argument_trees import mapped
 
 

@@ -10,8 +10,8 @@ from typing import Any
 
 import torch
 
+from ...foundation.torch_private import is_alias_of
 from ...tensors.quantized_linear_reference import quantized_linear
-from ...torch_private import is_alias_of
 from . import eager_philox, recurrent_layers
 
 

@@ -14,7 +14,7 @@ from typing import Any
 
 import torch
 
-from ...torch_private import VF
+from ...foundation.torch_private import VF
 
 
 def recurrent(

@@ -16,7 +16,7 @@ from typing import Any
 
 import torch
 
-from ...torch_private import (
+from ...foundation.torch_private import (
     C,
     get_deterministic_algorithms,
     get_deterministic_algorithms_warn_only,

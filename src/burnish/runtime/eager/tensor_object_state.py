@@ -22,8 +22,8 @@ from torch.fx import GraphModule, Node
 
 from ...captured_graph.compile_request import request_of
 from ...concurrency.compute_once import once
+from ...foundation.torch_private import OPDEFS, OpOverload, OpOverloadPacket
 from ...tensors.collective_operators import is_collective_operator
-from ...torch_private import OPDEFS, OpOverload, OpOverloadPacket
 
 
 class Slot:

@@ -28,8 +28,8 @@ from typing import Any
 import torch
 
 from ...concurrency.compute_once import once
-from ...torch_private import cuda_get_current_raw_stream as current_stream
-from ...torch_private import cuda_get_device as current_device
+from ...foundation.torch_private import cuda_get_current_raw_stream as current_stream
+from ...foundation.torch_private import cuda_get_device as current_device
 from ..program.native_kernels import NativeKernel, Words
 
 POINTER, NUMBER, NOTHING, SIZE = 0, 1, 2, 3

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import torch
 
-from ...torch_private import get_current_graph_task_keep_graph, top_saved_tensors_default_hooks
+from ...foundation.torch_private import get_current_graph_task_keep_graph, top_saved_tensors_default_hooks
 from .eager_double_backward import apart, at_no_level, needs_gradient, run_again
 from .kinds_of_tangents import LAZY, NOT_IN_MEMORY, as_expected, keys_of
 from .rebuild_aliased_gradients import copied_if_held, is_turned, with_tangents, with_views

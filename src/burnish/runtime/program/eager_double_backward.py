@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from ...torch_private import peek_interpreter_stack, pop_dynamic_layer_stack, push_dynamic_layer_stack
+from ...foundation.torch_private import peek_interpreter_stack, pop_dynamic_layer_stack, push_dynamic_layer_stack
 
 
 def run_again(eager: Callable, inputs: Sequence[Any], written: Sequence[int], drawn: torch.Tensor | None) -> Any:

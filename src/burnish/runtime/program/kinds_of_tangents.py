@@ -15,8 +15,8 @@ from typing import Any
 
 import torch
 
-from ...torch_private import MISSING, DispatchKey, dispatch_keys
-from ...torch_private import DispatchKeySet as Keys
+from ...foundation.torch_private import MISSING, DispatchKey, dispatch_keys
+from ...foundation.torch_private import DispatchKeySet as Keys
 from .program import is_laid_out, restrided
 
 

@@ -14,7 +14,7 @@ from typing import Any
 
 import torch
 
-from ...torch_private import compiler_guards, reinterpret_tensor
+from ...foundation.torch_private import compiler_guards, reinterpret_tensor
 from .restore_inputs_on_error import half_done
 
 

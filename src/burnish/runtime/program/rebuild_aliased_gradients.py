@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from ...concurrency.outside_errors import Suppressing, is_asynchronous
-from ...torch_private import will_engine_execute_node
+from ...foundation.torch_private import will_engine_execute_node
 
 if TYPE_CHECKING:
     from ...captured_graph.aliased_gradients import Shown, TangentGradient

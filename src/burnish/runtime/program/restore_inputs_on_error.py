@@ -24,8 +24,8 @@ from torch.fx import GraphModule, Node
 
 from ...captured_graph.compile_request import request_of
 from ...concurrency.compute_once import once
+from ...foundation.torch_private import OpOverload, OpOverloadPacket, unsafe_set_version_counter
 from ...tensors.in_place_names import is_in_place_name
-from ...torch_private import OpOverload, OpOverloadPacket, unsafe_set_version_counter
 from ..eager.drawing_calls import RULED_PARTS
 
 MOST_BYTES = 1 << 20

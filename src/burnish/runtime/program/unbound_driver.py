@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 import torch
 
-from ...torch_private import OpOverload, VariableFunctions
+from ...foundation.torch_private import OpOverload, VariableFunctions
 from . import arena_memory
 from .call_origins import CallOrigins
 from .native_call_sequence import Entry, Fixed, InArena, Join, NativeCalls

@@ -24,7 +24,7 @@ from torch.autograd.graph import saved_tensors_hooks
 
 from ...concurrency.compute_once import once
 from ...concurrency.outside_errors import reraise_from_outside
-from ...torch_private import DisableTorchFunctionSubclass, dispatch_keys, top_saved_tensors_default_hooks
+from ...foundation.torch_private import DisableTorchFunctionSubclass, dispatch_keys, top_saved_tensors_default_hooks
 
 WORD = 8
 ALL = (1 << 64) - 1

@@ -21,8 +21,8 @@ from torch.utils.weak import WeakIdRef
 
 from ...concurrency.compute_once import once
 from ...concurrency.outside_errors import reraise_from_outside
+from ...foundation.torch_private import DisableTorchFunctionSubclass
 from ...settings import current
-from ...torch_private import DisableTorchFunctionSubclass
 from .native_watch import Unwatchable, Watch
 from .tensor_guard_layout import LONGEST, WORD, tensor_layout, word_behind, words_at
 

@@ -17,8 +17,13 @@ from typing import Any
 import torch
 
 from ...concurrency.compute_once import once
+from ...foundation.torch_private import (
+    dispatch_key_parse,
+    get_tracing_state,
+    len_torch_dispatch_stack,
+    len_torch_function_stack,
+)
 from ...tensors.float32_precision import precision_on_gpus
-from ...torch_private import dispatch_key_parse, get_tracing_state, len_torch_dispatch_stack, len_torch_function_stack
 
 BYTE, WHOLE = 0xFF, (1 << 64) - 1
 CPU, CUDA = 0, 1

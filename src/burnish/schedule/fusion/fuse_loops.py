@@ -15,7 +15,7 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from ... import fuel
+from ...ir import fuel
 from ...ir.frozen_values import is_random
 from ...ir.graph import Graph, Node, Value
 from ...ops.burnish_primitives import VIEW

@@ -16,7 +16,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
-from ... import fuel
+from ...ir import fuel
 from ...ir.graph import Value
 from ...ops.burnish_primitives import ASSEMBLED
 from ...ops.scalar_ir import Access, Scalar, make

@@ -14,7 +14,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 
-from ... import fuel
+from ...ir import fuel
 from ...ir.graph import Graph, Node, Value
 from ...ir.rewriter import Rewriter
 from ...ir.verify_and_publish_graph import announce

@@ -18,7 +18,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from ... import fuel
+from ...ir import fuel
 from ...ir.graph import Graph, Node, Value
 from ...ir.graph_builder import Builder
 from ...ops.burnish_primitives import CONV, RUN

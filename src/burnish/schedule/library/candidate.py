@@ -22,8 +22,8 @@ from typing import Any
 import torch
 
 from ...concurrency.compute_once import once
+from ...foundation.torch_private import OpOverload
 from ...tensors.tensor_types import TensorType, contiguous_stride, same_layout
-from ...torch_private import OpOverload
 from .call_specs import Spec
 from .own_kernels.matmul_tiling_and_packing import Step, Stream
 

@@ -17,7 +17,8 @@ from typing import Any
 
 import torch
 
-from ... import events, fuel
+from ... import events
+from ...ir import fuel
 from ...ir.frozen_values import state_values
 from ...ir.graph import Graph, Node, Value, map_values
 from ...ir.rewriter import Rewriter

@@ -12,7 +12,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from ... import events, fuel
+from ... import events
+from ...ir import fuel
 from ...ir.graph import Graph, Node
 from ...ir.rewriter import Rewriter
 from ...ops.burnish_primitives import RUN

@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-from ... import fuel
+from ...ir import fuel
 from ...ir.graph import Graph, Node, Value
 from ...ir.verify_and_publish_graph import announce
 from ...ops.burnish_primitives import LINEAR, QUANTIZED_LINEAR, RUN

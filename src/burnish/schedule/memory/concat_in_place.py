@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from ... import fuel
+from ...ir import fuel
 from ...ir.alias_analysis import storage_of
 from ...ir.graph import Graph, Node, Value
 from ...ops.burnish_primitives import ASSEMBLED, REDUCTION_OF, RESTRIDE

@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Container, Sequence
 from typing import Any
 
-from ... import fuel
+from ...ir import fuel
 from ...ir.alias_analysis import storage_of
 from ...ir.graph import Graph, Value
 from ...ops.burnish_primitives import ASSEMBLED, RUN

@@ -20,8 +20,8 @@ from typing import Any
 
 import torch
 
-from ... import fuel
 from ...concurrency.compute_once import once
+from ...ir import fuel
 from ...ir.alias_analysis import storage_of
 from ...ir.graph import Graph, Node, Value, values_in
 from ...ops.burnish_primitives import ASSEMBLED, PUT

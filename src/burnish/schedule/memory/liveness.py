@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 
 import torch
 
-from ... import fuel
+from ...ir import fuel
 from ...ir.alias_analysis import aliased_argument
 from ...ir.graph import Graph, Node, Value
 from ...ops.burnish_primitives import ASSEMBLED, RUN

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from ... import fuel
+from ...ir import fuel
 from ...tensors.fit_size_formulas import Formula, Space, StructureDiffers, slot_starts
 from ..plan_steps import Plan
 from .liveness import lies_in_arena, liveness_of

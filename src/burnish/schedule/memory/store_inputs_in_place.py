@@ -23,7 +23,7 @@ from collections.abc import Container, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from ... import fuel
+from ...ir import fuel
 from ...ir.alias_analysis import storage_of
 from ...ir.graph import Graph, Value, values_in
 from ...ops.scalar_ir import Access, Scalar, walk

@@ -14,7 +14,7 @@ from collections import defaultdict
 
 import torch
 
-from ... import fuel
+from ...ir import fuel
 from ...ir.alias_analysis import is_memory_view
 from ...ir.graph import Graph, Node, Value, values_in
 from ...ops.burnish_primitives import ADD_AT, ASSEMBLED, CONVERT, FETCH, REDUCTION_OF, RUN_ALONG, VIEW

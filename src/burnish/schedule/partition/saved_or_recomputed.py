@@ -17,7 +17,7 @@ import bisect
 import heapq
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-from ... import fuel
+from ...ir import fuel
 from ...ir.frozen_values import is_random
 from ...ir.graph import Graph, Node, Value, values_in
 from ...ops.burnish_primitives import VIEW

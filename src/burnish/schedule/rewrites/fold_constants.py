@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from ... import fuel
+from ...ir import fuel
 from ...ir.alias_analysis import alias_base
 from ...ir.extract_subgraph import extract_subgraph
 from ...ir.frozen_values import state_values

@@ -18,7 +18,7 @@ from typing import Any
 
 import torch
 
-from ....torch_private import VariableFunctions
+from ....foundation.torch_private import VariableFunctions
 from ... import breaks
 from ...engine.interpreted_or_native import is_pure_module, is_trusted
 from ...guards.tensor_metadata import TENSOR_TYPES, is_tensor

@@ -20,8 +20,8 @@ from typing import Any
 import torch
 
 from ....captured_graph import observed_custom_operator_types
+from ....foundation.torch_private import OpOverload, OpOverloadPacket
 from ....tensors.collective_operators import is_collective_operator
-from ....torch_private import OpOverload, OpOverloadPacket
 from ... import breaks
 from ...engine.guard_object_parts import is_argument
 from ...engine.interpreted_or_native import is_trusted_type

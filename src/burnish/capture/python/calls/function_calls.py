@@ -14,7 +14,7 @@ from types import FunctionType, MethodType
 from typing import Any
 
 from ....concurrency.compute_once import once
-from ....torch_private import DisableTorchFunction
+from ....foundation.torch_private import DisableTorchFunction
 from ... import breaks
 from ...engine.interpreted_or_native import (
     OUR_PATH,

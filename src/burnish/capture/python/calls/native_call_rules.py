@@ -16,7 +16,7 @@ from typing import Any
 
 import torch
 
-from ....torch_private import assert_true
+from ....foundation.torch_private import assert_true
 from ... import breaks
 from ...engine.interpreted_or_native import is_pure_module, is_user_type
 from ...guards.builtin_container_subclasses import elements_of, items_of

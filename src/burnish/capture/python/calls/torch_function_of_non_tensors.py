@@ -20,8 +20,8 @@ import torch
 from torch.overrides import TorchFunctionMode, handle_torch_function
 
 from ....concurrency.outside_errors import reraise_from_outside
-from ....torch_private import len_torch_function_stack as _count_modes
-from ....torch_private import pop_mode, push_mode
+from ....foundation.torch_private import len_torch_function_stack as _count_modes
+from ....foundation.torch_private import pop_mode, push_mode
 from ...guards.tensor_metadata import TENSOR_TYPES
 from ...guards.value_or_identity import UNEXPOSED
 from ...interpreter.frames import MISSING

@@ -16,7 +16,7 @@ from typing import Any
 
 import torch
 
-from ....torch_private import DisableTorchFunctionSubclass, InferenceMode
+from ....foundation.torch_private import DisableTorchFunctionSubclass, InferenceMode
 from ... import breaks
 from ...interpreter.reads_past_overrides import store_class_fact
 from ...numbers.live_scalars import Live

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import torch
 
-from ....torch_private import pytree
+from ....foundation.torch_private import pytree
 from ...pytorch.higher_order.loop_operators import leave_to_torch
 
 MOST_STEPS = 256

@@ -19,7 +19,13 @@ from typing import Any
 
 import torch
 
-from ....torch_private import CustomOpDef, OpOverload, OpOverloadPacket, SingleLevelFunction, VariableFunctions
+from ....foundation.torch_private import (
+    CustomOpDef,
+    OpOverload,
+    OpOverloadPacket,
+    SingleLevelFunction,
+    VariableFunctions,
+)
 from ...engine.interpreted_or_native import is_trusted
 from ...interpreter.frames import MISSING, cell_value
 from ..torch_call_roles import IMMEDIATE

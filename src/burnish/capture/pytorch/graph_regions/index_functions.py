@@ -16,7 +16,7 @@ import torch
 from torch.fx import Graph, GraphModule
 from torch.overrides import TorchFunctionMode
 
-from ....torch_private import TorchDispatchMode
+from ....foundation.torch_private import TorchDispatchMode
 from ...engine.torch_call_records import Call
 from ...guards.tensor_metadata import TENSOR_TYPES
 from .graph_region import GraphRegion

@@ -22,7 +22,7 @@ from typing import Any
 
 from torch.autograd import forward_ad
 
-from ....torch_private import get_current_dispatch_mode, is_fwd_grad_enabled, set_fwd_grad_enabled
+from ....foundation.torch_private import get_current_dispatch_mode, is_fwd_grad_enabled, set_fwd_grad_enabled
 from ... import breaks
 from ...engine.break_signals import Stop
 from ...numbers.live_scalars import Expression

@@ -22,8 +22,8 @@ from typing import Any, NoReturn
 import torch
 
 from ....concurrency.outside_errors import came_from_outside, reraise_from_outside
+from ....foundation.torch_private import is_functorch_wrapped_tensor
 from ....runtime.argument_trees import mapped, tensors_in
-from ....torch_private import is_functorch_wrapped_tensor
 from ... import breaks
 from ...engine.break_signals import BreakAfterOperation, Stop
 from ...engine.torch_call_records import Call

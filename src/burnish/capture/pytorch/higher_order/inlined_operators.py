@@ -18,7 +18,7 @@ from typing import Any
 
 import torch
 
-from ....torch_private import pytree
+from ....foundation.torch_private import pytree
 from ...interpreter.frames import MISSING
 from .. import writes_of_calls
 from . import outline_recorded_calls

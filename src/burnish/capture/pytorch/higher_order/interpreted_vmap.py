@@ -16,7 +16,7 @@ from typing import Any
 
 import torch
 
-from ....torch_private import (
+from ....foundation.torch_private import (
     add_batch_dim,
     get_dynamic_layer_stack_depth,
     is_batchedtensor,

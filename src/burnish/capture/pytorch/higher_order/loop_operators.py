@@ -23,9 +23,9 @@ from typing import Any, NoReturn
 import torch
 
 from ....concurrency.outside_errors import came_from_outside
+from ....foundation.torch_private import associative_scan_module, pytree
 from ....runtime.argument_trees import mapped, tensors_in
 from ....runtime.eager.loop_operators import LoopOperator, with_numbers
-from ....torch_private import associative_scan_module, pytree
 from ... import breaks
 from ...engine.break_signals import BreakAfterOperation, Stop
 from ...engine.build_fx_graph import GRAPH_NAME

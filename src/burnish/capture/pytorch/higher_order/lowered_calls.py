@@ -14,9 +14,9 @@ from typing import Any, NamedTuple, NoReturn
 
 import torch
 
+from ....foundation.torch_private import OpOverload, TorchDispatchMode, set_grad_enabled
 from ....runtime.argument_trees import mapped
 from ....tensors.in_place_names import VIEW_OF_RESHAPING
-from ....torch_private import OpOverload, TorchDispatchMode, set_grad_enabled
 from ... import breaks
 from ...engine.break_signals import Stop
 from ...engine.torch_call_records import Call, Handle

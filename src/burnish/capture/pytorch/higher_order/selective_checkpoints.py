@@ -20,7 +20,7 @@ from typing import Any
 
 from torch.utils import checkpoint as torch_checkpoint
 
-from ....torch_private import CachedTorchDispatchMode, CachingTorchDispatchMode, TorchDispatchMode
+from ....foundation.torch_private import CachedTorchDispatchMode, CachingTorchDispatchMode, TorchDispatchMode
 from ...engine.break_signals import BreakAfterOperation, Stop
 from ...interpreter.frames import Raised
 from ..custom_functions.autograd_function_side_effects import written_by

@@ -18,8 +18,8 @@ import torch
 from torch.nn.modules import module as of_all_modules
 from torch.utils.hooks import BackwardHook
 
+from ....foundation.torch_private import get_backward_hooks, get_backward_pre_hooks
 from ....runtime.eager import module_backward_hooks as steps
-from ....torch_private import get_backward_hooks, get_backward_pre_hooks
 from ... import breaks
 from ...engine.torch_call_records import Call
 from ...guards.tensor_metadata import TENSOR_TYPES

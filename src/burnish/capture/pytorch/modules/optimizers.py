@@ -18,14 +18,14 @@ from typing import Any
 
 import torch
 
-from ....settings import current
-from ....torch_private import (
+from ....foundation.torch_private import (
     disable_dynamo,
     group_tensors_by_device_and_dtype,
     maybe_opt_step,
     use_grad_for_differentiable,
 )
-from ....torch_private import sparse_adam as torch_sparse_adam
+from ....foundation.torch_private import sparse_adam as torch_sparse_adam
+from ....settings import current
 from ...interpreter.frames import MISSING
 from .. import opaque_nodes
 

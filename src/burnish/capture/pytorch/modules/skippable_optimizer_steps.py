@@ -22,13 +22,13 @@ from typing import Any, NoReturn
 import torch
 
 from ....concurrency.outside_errors import came_from_outside
-from ....runtime.argument_trees import tensors_in
-from ....torch_private import (
+from ....foundation.torch_private import (
     debug_has_internal_overlap,
     global_optimizer_post_hooks,
     global_optimizer_pre_hooks,
     unsafe_set_version_counter,
 )
+from ....runtime.argument_trees import tensors_in
 from ... import breaks
 from ...engine.break_signals import BreakAfterOperation, Stop
 from ...guards.tensor_metadata import TENSOR_TYPES

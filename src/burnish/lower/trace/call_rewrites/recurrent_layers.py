@@ -16,8 +16,8 @@ from typing import Any
 
 import torch
 
+from ....foundation.torch_private import VF
 from ....ops.library.recurrent_shape_rules import RECURRENT, RECURRENT_BACKWARD, gradient_type, recurrent_types
-from ....torch_private import VF
 from ..aten_tracer import AtenTracer
 
 KINDS = {

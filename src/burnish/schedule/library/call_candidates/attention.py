@@ -20,8 +20,8 @@ from functools import partial
 
 import torch
 
+from ....foundation.torch_private import fused_sdp_choice, safe_softmax
 from ....tensors.tensor_types import TensorType
-from ....torch_private import fused_sdp_choice, safe_softmax
 from ..call_specs import AttentionSpec
 from ..candidate import Call, Candidate, Operand, from_call
 from ..own_kernels.attention_tiling import own_attention

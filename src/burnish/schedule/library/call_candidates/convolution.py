@@ -19,9 +19,9 @@ from dataclasses import replace
 
 import torch
 
+from ....foundation.torch_private import conv_determine_backend_memory_format, select_conv_backend
 from ....tensors.tensor_types import TensorType, contiguous_stride, has_stride
 from ....tensors.weight_packing import Panels
-from ....torch_private import conv_determine_backend_memory_format, select_conv_backend
 from ...layouts.channels_last_strides import channels_last_stride, is_channels_last, with_axis
 from ..call_specs import ConvSpec, LinearSpec
 from ..candidate import Call, Candidate, Operand, Tensors, from_call, from_steps

@@ -15,8 +15,8 @@ import threading
 from collections.abc import Iterable, Iterator
 from typing import TypeVar
 
-from . import events
-from .settings import current
+from .. import events
+from ..settings import current
 
 T = TypeVar("T")
 

@@ -1,6 +1,6 @@
 """Every private name of torch that Burnish uses outside ``backends`` and ``integrations``, and what it is for.
 
-    from ..torch_private import len_torch_dispatch_stack
+    from ..foundation.torch_private import len_torch_dispatch_stack
 
 A release of torch may drop any of them. Without one, nothing is compiled, and a warning names it (``why_not_usable``);
 one with an ``otherwise`` is replaced by that, and its purpose says what is lost. Names are bound once, so a call of one

@@ -19,9 +19,9 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-from .concurrency.compute_once import once
-from .concurrency.outside_errors import reraise_from_outside
-from .errors import warn
+from ..concurrency.compute_once import once
+from ..concurrency.outside_errors import reraise_from_outside
+from ..errors import warn
 
 
 @once
