@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 # Modules whose functions are effects: they run again with each run of the segment, user handlers included.
 RUN_AGAIN = (
     "burnish.capture.python.messages.print_and_format",
-    "burnish.capture.python.messages.trainer_logging",
+    "burnish.capture.python.messages.effect_functions",
     "burnish.capture.python.messages.logging_calls",
     "burnish.capture.python.messages.warnings_warn",
 )

@@ -36,7 +36,7 @@ from ..numbers.live_scalars import Live
 from ..python import object_builtins
 from ..python.attributes import attribute_reads, attribute_writes, descriptor_binding
 from ..python.calls import call_dispatch, import_statements
-from ..python.messages import print_and_format, trainer_logging
+from ..python.messages import effect_functions, print_and_format
 from ..python.operators import (
     binary_operators,
     functions_called_by_guards,
@@ -147,7 +147,7 @@ class Tracer(Machine):
         self.hooked_late: int | None = None  # the number at which the next one has to: see tensor_hooks_and_data
         self.traced_hooks: list[Any] = []  # whose bodies are graphs: see traced_gradient_hooks
         self.has_classes = self.has_assertions = False
-        trainer_logging.meet()
+        effect_functions.register_loaded()
         self.set_variables: list[Any] = []  # tokens that reset context variables: see context_variables
         self.unwanted: frozenset[Any] = frozenset()  # functions that the program leaves out: see marks_of_dynamo
         self.context_values: dict[int, Any] = {}  # what context variables held: see context_variables
