@@ -80,7 +80,7 @@ def pinned(rule: str) -> Iterator[None]:
 
 def measured(candidates: Sequence[Any], rule: str) -> Any:
     """Measurements in which only the rule's candidate works."""
-    from burnish.schedule.library.measure_candidates import Measured
+    from burnish.schedule.library.measure_candidates import Measurement
 
     ordered = list(candidates)
     if rule == "last":
@@ -88,7 +88,7 @@ def measured(candidates: Sequence[Any], rule: str) -> Any:
     elif rule == "packed":
         ordered.sort(key=lambda candidate: candidate.prepare is None or candidate.steps is not None)
     taken = next(candidate for candidate in ordered if candidate is candidates[0] or is_working(candidate))
-    return Measured({taken.name: taken.spec.flops * SECONDS_PER_OPERATION * share(taken.spec, rule)})
+    return Measurement({taken.name: taken.spec.flops * SECONDS_PER_OPERATION * share(taken.spec, rule)})
 
 
 def is_working(candidate: Any) -> bool:

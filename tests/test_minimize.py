@@ -130,11 +130,11 @@ def wrong_instruction(monkeypatch):
 def no_instruction(monkeypatch):
     """The code generator fails."""
 
-    def apply(self, op, *args, right=scalar_operations.Operations.apply):
+    def apply(self, op, *args, right=scalar_operations.LlvmOperations.apply):
         assert op != "div"
         return right(self, op, *args)
 
-    monkeypatch.setattr(scalar_operations.Operations, "apply", apply)
+    monkeypatch.setattr(scalar_operations.LlvmOperations, "apply", apply)
 
 
 def gradients_exchanged(monkeypatch):
@@ -239,13 +239,13 @@ def test_script_of_others_is_not_overwritten(tmp_path, capsys):
 
 PLANTED = """
 import os
-from burnish.codegen.llvm.scalar_operations import Operations
-right = Operations.apply
+from burnish.codegen.llvm.scalar_operations import LlvmOperations
+right = LlvmOperations.apply
 def apply(self, op, *args):
     if op == "div":
         os._exit(7)
     return right(self, op, *args)
-Operations.apply = apply
+LlvmOperations.apply = apply
 """
 
 

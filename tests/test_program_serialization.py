@@ -12,7 +12,7 @@ from burnish.compiler import compile_graph as native_compile
 from burnish.compiler import graph_cache_key, program_serialization
 from burnish.compiler.provide_guard_watch import new_watch
 from burnish.ir.untraceable_graph import NumberLost, Untraceable
-from burnish.lower.trace.build_joint_graph import Closed
+from burnish.lower.trace.build_joint_graph import UntraceableBackward
 from burnish.runtime.disk.disk_cache import DiskCache
 from burnish.tensors.fit_size_formulas import GivenSize, NoFormula, NoNumber
 
@@ -514,7 +514,7 @@ def test_failed_symbolic_compilation_is_not_tried_again(shelf, happened):
 
 @pytest.mark.parametrize(
     "why",
-    [NoNumber("sizes that fit no formula"), Closed("a gradient"), NumberLost("a number")],
+    [NoNumber("sizes that fit no formula"), UntraceableBackward("a gradient"), NumberLost("a number")],
     ids=lambda why: type(why).__name__,
 )
 def test_refusals_of_each_kind_can_be_read(why, shelf):

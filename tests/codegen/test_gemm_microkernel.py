@@ -8,13 +8,13 @@ from burnish.codegen.llvm.compile_to_machine_code import assembly
 from burnish.codegen.llvm.functions import matmul
 from burnish.codegen.llvm.functions.gemm_microkernel import print_tile
 from burnish.codegen.llvm.target_cpu import host, initialize, preset
-from burnish.schedule.library.own_kernels.matmul_tiling_and_packing import Tile
+from burnish.schedule.library.own_kernels.matmul_tiling_and_packing import MatmulTile
 
 TILES = [
-    Tile((3, 3), 2),
-    Tile((3, 3), 2, is_blocked=True),
-    Tile((2,), 1, is_masked=True, has_residual=True),
-    Tile((3, 2), 2, is_depthwise=True),
+    MatmulTile((3, 3), 2),
+    MatmulTile((3, 3), 2, is_blocked=True),
+    MatmulTile((2,), 1, is_masked=True, has_residual=True),
+    MatmulTile((3, 2), 2, is_depthwise=True),
 ]
 is_x86 = host().triple.startswith("x86_64")
 
@@ -32,7 +32,7 @@ def test_tile_for_avx2_fits_its_sixteen_registers(tile):
 @pytest.mark.skipif(not is_x86 or host().vector_bits != 512, reason="has no AVX-512")
 def test_sums_of_the_largest_tile_stay_in_registers():
     matmul.with_assembler()
-    body = assembly(print_tile(Tile((7, 7), 2), host()), host())
+    body = assembly(print_tile(MatmulTile((7, 7), 2), host()), host())
     loops = re.findall(r"#APP(.*?)#NO_APP", body, re.S)
     assert len(loops) == 2
     for loop in loops:

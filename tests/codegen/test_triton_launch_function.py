@@ -33,8 +33,8 @@ class Driver:
         self.address = ctypes.cast(launch, ctypes.c_void_p).value
 
 
-def words(kinds, grid=7, second=cuda_module_loader.Function(888, 32)):
-    return cuda_module_loader.words_of(cuda_module_loader.Function(777, 2048), grid, 128, kinds, lambda: second)
+def words(kinds, grid=7, second=cuda_module_loader.CudaFunction(888, 32)):
+    return cuda_module_loader.words_of(cuda_module_loader.CudaFunction(777, 2048), grid, 128, kinds, lambda: second)
 
 
 @pytest.fixture(autouse=True)
@@ -67,7 +67,12 @@ def test_sizes_are_read_from_consecutive_words():
         cuda_module_loader.SIZE,
     ]
     described = cuda_module_loader.words_of(
-        cuda_module_loader.Function(777, 0), 7, 128, kinds, lambda: cuda_module_loader.Function(0, 0), [33, 1 << 40, -5]
+        cuda_module_loader.CudaFunction(777, 0),
+        7,
+        128,
+        kinds,
+        lambda: cuda_module_loader.CudaFunction(0, 0),
+        [33, 1 << 40, -5],
     )
     launching("k", 1, driver.address)(described.address, 4711, 1024)
     assert driver.launches == [(777, (7, 1, 1), (128, 1, 1), 0, 4711, [1024, 33, 1 << 40, 0, -5])]
@@ -86,10 +91,10 @@ def test_a_buffer_that_begins_anywhere_gets_the_other_form_which_is_made_once():
 
     def second():
         made.append(1)
-        return cuda_module_loader.Function(888, 32)
+        return cuda_module_loader.CudaFunction(888, 32)
 
     described = cuda_module_loader.words_of(
-        cuda_module_loader.Function(777, 2048), 7, 128, [cuda_module_loader.POINTER], second
+        cuda_module_loader.CudaFunction(777, 2048), 7, 128, [cuda_module_loader.POINTER], second
     )
     kernel = launching("k", 1, driver.address)
     for address in (1024, 1028, 1032, 2048):
@@ -101,11 +106,11 @@ def test_a_buffer_that_begins_anywhere_gets_the_other_form_which_is_made_once():
 def test_where_that_cannot_be_made_nothing_is_launched_and_it_is_said(capsys):
     driver = Driver(1)
     described = cuda_module_loader.words_of(
-        cuda_module_loader.Function(777, 0),
+        cuda_module_loader.CudaFunction(777, 0),
         7,
         128,
         [cuda_module_loader.POINTER],
-        lambda: cuda_module_loader.Function(0, 0),
+        lambda: cuda_module_loader.CudaFunction(0, 0),
     )
     launching("k", 1, driver.address)(described.address, 0, 1028)
     assert driver.launches == [] and cuda_module_loader.failure.value == cuda_module_loader.MISALIGNED
@@ -121,7 +126,7 @@ def test_the_error_that_kept_it_from_being_made_is_the_cause():
         raise ValueError("no code for this")
 
     described = cuda_module_loader.words_of(
-        cuda_module_loader.Function(777, 0), 7, 128, [cuda_module_loader.POINTER], broken
+        cuda_module_loader.CudaFunction(777, 0), 7, 128, [cuda_module_loader.POINTER], broken
     )
     launching("k", 1, driver.address)(described.address, 0, 1028)
     with pytest.raises(RuntimeError, match="multiple of 16 bytes") as caught:
@@ -141,7 +146,7 @@ def test_a_thread_without_a_context_gets_that_of_the_kernels_gpu_and_launches_on
     monkeypatch.setattr(cuda_module_loader, "make_context_current", asked.append)
     driver = Driver(1, answer=cuda_module_loader.NO_CONTEXT)
     described = cuda_module_loader.words_of(
-        cuda_module_loader.Function(777, 0), 7, 128, [cuda_module_loader.POINTER], lambda: None, device=1
+        cuda_module_loader.CudaFunction(777, 0), 7, 128, [cuda_module_loader.POINTER], lambda: None, device=1
     )
     launching("k", 1, driver.address)(described.address, 0, 1024)
     assert asked == [1] and len(driver.launches) == 2 and driver.launches[0] == driver.launches[1]

@@ -27,7 +27,7 @@ from triton.runtime.jit import JITFunction
 
 from burnish.codegen.triton import reduction_combine
 from burnish.codegen.triton.compilation.source_for_triton import function_of
-from burnish.codegen.triton.kernel_function import Printed, print_kernel
+from burnish.codegen.triton.kernel_function import PrintedKernel, print_kernel
 from burnish.codegen.triton.triton_types import signature_type
 from burnish.schedule.loops.loop_ir import Kernel
 
@@ -53,7 +53,7 @@ INSTRUCTIONS = {
 
 
 class Interpreted:
-    def __init__(self, printed: Printed):
+    def __init__(self, printed: PrintedKernel):
         self.printed = printed
         self.function = InterpretedFunction(function_of(self.printed, {"tl": tl, **COMBINE}, InterpretedFunction))
 
@@ -68,7 +68,11 @@ def interpreted(kernel: Kernel) -> Interpreted:
 
 
 def run(
-    function: InterpretedFunction, printed: Printed, addresses: tuple[int | float, ...], sizes: Sequence[int], grid: int
+    function: InterpretedFunction,
+    printed: PrintedKernel,
+    addresses: tuple[int | float, ...],
+    sizes: Sequence[int],
+    grid: int,
 ) -> None:
     scope = interpreter._patch_lang(function.fn)
     try:

@@ -82,7 +82,7 @@ def placed(printed, device=0):
         cuda_module_loader.NUMBER if n in printed.numbers else cuda_module_loader.POINTER
         for n in range(len(printed.dtypes))
     ]
-    function = cuda_module_loader.Function(handle, 0)
+    function = cuda_module_loader.CudaFunction(handle, 0)
     words = cuda_module_loader.words_of(
         function, printed.grid, 128, [*kinds, cuda_module_loader.NOTHING, cuda_module_loader.NOTHING], lambda: function
     )
@@ -118,7 +118,7 @@ def open_kernel_of(kernel, seen):
                 cuda_module_loader.NUMBER if n in printed.numbers else cuda_module_loader.POINTER
                 for n in range(len(printed.dtypes))
             ]
-            function = cuda_module_loader.Function(handle, 0)
+            function = cuda_module_loader.CudaFunction(handle, 0)
             made[printed.text] = Loaded(
                 function,
                 128,

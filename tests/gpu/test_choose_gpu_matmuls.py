@@ -15,7 +15,7 @@ from burnish.codegen.triton.compile_matmul import complain, printed_for
 from burnish.schedule.fusion import gpu_matmul_prologue_epilogue_fusion
 from burnish.schedule.library import autotune_gpu_matmul, gpu_matmul_spec
 from burnish.schedule.library.autotune_candidates import memory
-from burnish.schedule.library.gpu_matmul_spec import KernelSpec, Made, Maker, Tiles
+from burnish.schedule.library.gpu_matmul_spec import KernelSpec, LaunchableKernel, Maker, MatmulTiles
 from burnish.schedule.library.own_kernels.matmul_tiling_and_packing import Stream
 from burnish.tensors.tensor_types import TensorType
 
@@ -27,7 +27,7 @@ from .simulated_gpu import interpreted
 
 pytestmark = pytest.mark.skipif(not is_interpreted(), reason="Triton's interpreter is too old")
 
-SMALL = (Tiles(16, 32, 16, 4, 3), Tiles(32, 32, 16, 4, 3))
+SMALL = (MatmulTiles(16, 32, 16, 4, 3), MatmulTiles(32, 32, 16, 4, 3))
 
 
 class Workshop:
@@ -50,7 +50,7 @@ class Workshop:
 
     def made(self, printed, tiles):
         kernel = simulated_gpu.placed(printed if tiles is None else self.change(printed))
-        return Made(kernel.launcher, kernel.words, Stream(0, lambda: simulated_gpu.STREAM, complain))
+        return LaunchableKernel(kernel.launcher, kernel.words, Stream(0, lambda: simulated_gpu.STREAM, complain))
 
     def seconds(self, run):
         self.measured += 1

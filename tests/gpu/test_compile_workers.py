@@ -25,7 +25,7 @@ import burnish
 from burnish.codegen.triton import compile_kernels as kernels
 from burnish.codegen.triton.compilation import compile_worker, compile_worker_pool, cubin_cache
 from burnish.codegen.triton.compilation.invoke_triton import Cubin, Job
-from burnish.codegen.triton.kernel_function import Printed
+from burnish.codegen.triton.kernel_function import PrintedKernel
 from burnish.errors import InternalError
 from burnish.targets import cuda
 
@@ -38,7 +38,7 @@ SOURCE = str(Path(burnish.__file__).parents[1])
 
 def printed(number=3, name="scaled", text="    tl.store(b1 + x, tl.load(b0 + x) * {number}.0)\n"):
     text = f"# kernel {name}\ndef {name}(b0, b1):\n    x = tl.program_id(0) * 128 + tl.arange(0, 128)\n" + text
-    return Printed(name, text.format(number=number), 4, 1, ("f32", "f32"), frozenset())
+    return PrintedKernel(name, text.format(number=number), 4, 1, ("f32", "f32"), frozenset())
 
 
 def compiled(*given):
@@ -72,7 +72,7 @@ def made_here(monkeypatch):
 
     def made(job):
         found.append(job.name)
-        return compile_worker.Made(Cubin(b"", job.name, 0, 32, 4), 0.0)
+        return compile_worker.CompiledKernel(Cubin(b"", job.name, 0, 32, 4), 0.0)
 
     monkeypatch.setattr(cubin_cache, "compile_in_process", made)
     return found

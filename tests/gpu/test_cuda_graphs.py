@@ -7,7 +7,7 @@ import torch
 
 import burnish
 from burnish.runtime.cuda_graphs.cuda_graph_memory import Outcome, storage_of
-from burnish.runtime.cuda_graphs.cuda_graph_recording import Refused
+from burnish.runtime.cuda_graphs.cuda_graph_recording import RecordingRefused
 from burnish.runtime.cuda_graphs.cuda_graph_replay import MOST, CudaGraphProgram
 from burnish.runtime.program.autograd_function import WithoutGradientFlow
 from burnish.runtime.program.input_alias_check import AliasCheckedProgram
@@ -240,7 +240,7 @@ def test_saved_view_of_a_result_is_a_view_of_the_users_copy():
     assert torch.equal(part, (x * 2 + 1)[2:]) and part._version > before
     assert part._base is not shown  # or it would hold the node that holds it
     assert outcome.home(1, {}).data_ptr() == result[2:].data_ptr()
-    with pytest.raises(Refused, match="reaches further"):
+    with pytest.raises(RecordingRefused, match="reaches further"):
         Outcome([result[1:], result], [x], x.device, count=1)
 
 

@@ -11,7 +11,7 @@ from burnish.codegen.triton.compilation.cubin_cache import emitted
 from burnish.codegen.triton.matmul_kernel import print_matrix
 from burnish.errors import InternalError
 from burnish.runtime.linking import cuda_module_loader
-from burnish.schedule.library.gpu_matmul_spec import KernelSpec, Made, Tiles
+from burnish.schedule.library.gpu_matmul_spec import KernelSpec, LaunchableKernel, MatmulTiles
 from burnish.tensors.tensor_types import TensorType
 
 from ..codegen.run_kernel import _from_memory, _to_memory, is_interpreted, run
@@ -21,7 +21,7 @@ from .test_golden_kernels import buffers_of
 
 interpreted_here = pytest.mark.skipif(not is_interpreted(), reason="Triton's interpreter is too old")
 
-SMALL = Tiles(16, 32, 16, 4, 3)
+SMALL = MatmulTiles(16, 32, 16, 4, 3)
 
 
 def product(dtype, count, m, n, k, a, b, out="r0", others=(), stored="", result=None):
@@ -171,10 +171,10 @@ def test_another_kernel_is_not_a_product():
 @pytest.mark.parametrize(
     "dtype, tiles, precision",
     [
-        ("bf16", Tiles(128, 128, 64, 8, 3), "ieee"),
-        ("f16", Tiles(64, 64, 64, 4, 4), "ieee"),
-        ("f32", Tiles(64, 64, 32, 4, 3), "tf32"),
-        ("f32", Tiles(64, 64, 32, 8, 4), "ieee"),
+        ("bf16", MatmulTiles(128, 128, 64, 8, 3), "ieee"),
+        ("f16", MatmulTiles(64, 64, 64, 4, 4), "ieee"),
+        ("f32", MatmulTiles(64, 64, 32, 4, 3), "tf32"),
+        ("f32", MatmulTiles(64, 64, 32, 8, 4), "ieee"),
     ],
 )
 def test_triton_makes_machine_code_for_hopper(dtype, tiles, precision, tmp_path, monkeypatch):
@@ -203,7 +203,7 @@ def test_configurations_are_made_side_by_side_and_one_that_the_gpu_does_not_take
     def load(code, name, shared, device):
         if shared > 100_000:
             raise RuntimeError("cuFuncSetAttribute of the CUDA driver: invalid argument (1)")
-        return cuda_module_loader.Function(len(code), shared)
+        return cuda_module_loader.CudaFunction(len(code), shared)
 
     monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path))
     monkeypatch.setattr(compile_matmul, "architecture_of", lambda index: 90)
@@ -212,9 +212,9 @@ def test_configurations_are_made_side_by_side_and_one_that_the_gpu_does_not_take
     kernel = product("bf16", 1, 1024, 1024, 1024, "b1[1024*i1 + i3]", "b2[1024*i2 + i3]", "cast.bf16(r0)")
     type = TensorType.contiguous((1024, 1024), torch.bfloat16, torch.device("cuda", 0))
     spec = KernelSpec(kernel, (type,) * 3, ("product", "x0", "x1"), "ieee")
-    small, large = Tiles(64, 64, 32, 4, 3), Tiles(128, 256, 64, 8, 4)
+    small, large = MatmulTiles(64, 64, 32, 4, 3), MatmulTiles(128, 256, 64, 8, 4)
     for _ in range(2):
         made, refused = compile_matmul.make([(spec, small), (spec, large)])
-        assert isinstance(made, Made) and made.stream.device == 0
+        assert isinstance(made, LaunchableKernel) and made.stream.device == 0
         assert isinstance(refused, str) and "cuFuncSetAttribute" in refused
     assert compile_matmul.make([(spec, small)])[0].words is made.words, "what was made stays"

@@ -13,7 +13,7 @@ import burnish
 from burnish.capture.symbolic_sizes.example_inputs import Like, hollow
 from burnish.codegen.triton import compile_kernels, symbolic_size_kernel
 from burnish.codegen.triton.compilation.cubin_cache import emitted
-from burnish.codegen.triton.symbolic_size_kernel import SymbolicKernel
+from burnish.codegen.triton.symbolic_size_kernel import SymbolicTritonKernel
 from burnish.compiler import compile_or_fall_back
 from burnish.errors import InternalError
 from burnish.runtime.linking import cuda_module_loader
@@ -208,7 +208,9 @@ SPACE = Space(("s0",), [(40,), (41,), (44,), (53,)])
 
 
 def opened(text):
-    return SymbolicKernel([parse_kernel(text.format(n=n, end=64 * n)) for (n,) in SPACE.points], frozenset(), SPACE)
+    return SymbolicTritonKernel(
+        [parse_kernel(text.format(n=n, end=64 * n)) for (n,) in SPACE.points], frozenset(), SPACE
+    )
 
 
 def test_how_many_programs_run_it_follows_the_sizes():
@@ -256,7 +258,7 @@ def test_a_form_is_compiled_and_loaded_when_a_size_first_takes_it(tmp_path, monk
 
     def load(code, name, shared, device):
         loaded.append(name)
-        return cuda_module_loader.Function(len(loaded), shared)
+        return cuda_module_loader.CudaFunction(len(loaded), shared)
 
     monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path))
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: (9, 0))

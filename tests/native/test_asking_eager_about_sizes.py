@@ -135,11 +135,11 @@ assert ("sympy" in sys.modules) == before
 
 
 def test_size_without_a_formula_is_tried_once(monkeypatch):
-    from burnish.capture.symbolic_sizes.size_symbols import Symbols
+    from burnish.capture.symbolic_sizes.size_symbols import SizeSymbols
 
     tries = []
-    make_way = Symbols.make_way
-    monkeypatch.setattr(Symbols, "make_way", lambda self, *args: tries.append(args) or make_way(self, *args))
+    make_way = SizeSymbols.make_way
+    monkeypatch.setattr(SizeSymbols, "make_way", lambda self, *args: tries.append(args) or make_way(self, *args))
     compiled = burnish.compile(lambda x: x.unfold(0, 3, 2).sum(-1)[::2].exp().shape[0], backend="eager")
     for size in (60, 67, 74, 81, 88, 95):
         compiled(torch.ones(size))

@@ -5,14 +5,14 @@ import torch
 
 import burnish
 from burnish.capture.breaks import Location
-from burnish.report.guard_misses import ADVICE, Failure, advice, categorize, render_miss
+from burnish.report.guard_misses import ADVICE, GuardMiss, advice, categorize, render_miss
 
 from ..recorded_events import recorded
 
-TRAINING = Failure(1, "self.training", "True", "False")
-LENGTH = Failure(1, "len(batch)", "4", "3")
-SCALE = Failure(2, "self.layers[3].scale", "0.5", "0.25")
-SHAPE = Failure(5, "x.shape[0]", "32", "7")
+TRAINING = GuardMiss(1, "self.training", "True", "False")
+LENGTH = GuardMiss(1, "len(batch)", "4", "3")
+SCALE = GuardMiss(2, "self.layers[3].scale", "0.5", "0.25")
+SHAPE = GuardMiss(5, "x.shape[0]", "32", "7")
 
 
 def test_the_nearest_segment_is_the_one_with_the_fewest_failures():
@@ -61,7 +61,7 @@ def test_without_a_segment_there_is_nothing_to_compare_with():
 
 
 def test_many_segments_and_long_values_stay_readable():
-    failures = [Failure(i, f"flags[{i}]", "'" + "a" * 500 + "'", "'b'") for i in range(30)]
+    failures = [GuardMiss(i, f"flags[{i}]", "'" + "a" * 500 + "'", "'b'") for i in range(30)]
     text = render_miss("f", None, failures)
     assert "      … and 25 more\n" in text
     assert len(text.splitlines()) < 20
@@ -109,7 +109,7 @@ def test_many_segments_and_long_values_stay_readable():
     ],
 )
 def test_the_advice_fits_the_difference(source, expected, found, category):
-    failure = Failure(0, source, expected, found)
+    failure = GuardMiss(0, source, expected, found)
     assert categorize(failure) == category
     assert advice(failure) == ADVICE[category]
 
@@ -131,7 +131,7 @@ def test_the_advice_fits_the_guards(name):
         compiled = burnish.compile(lambda x: x[0] * 2, backend="eager")
         compiled(*first)
         compiled(*second)
-    failure = Failure(*missed[0].data["failures"][0])
+    failure = GuardMiss(*missed[0].data["failures"][0])
     assert categorize(failure) == category
     assert words in " ".join(advice(failure).split())
 
@@ -147,7 +147,7 @@ def test_fewer_or_more_dimensions_than_the_symbolic_ones(other):
 
 
 def test_a_category_given_with_the_failure_is_taken():
-    assert advice(Failure(0, "x", "1", "2", category="shape")) == ADVICE["shape"]
+    assert advice(GuardMiss(0, "x", "1", "2", category="shape")) == ADVICE["shape"]
 
 
 def test_every_advice_has_a_way_to_be_given():

@@ -28,7 +28,7 @@ from burnish.schedule.library.call_candidates import convolution_backward_times
 from burnish.schedule.library.call_candidates.convolution import in_channels_last
 from burnish.schedule.library.call_candidates.convolution_backward_times import ConvBackwardSpec
 from burnish.schedule.library.call_specs import AttentionSpec, ConvSpec, LinearSpec, MatmulSpec
-from burnish.schedule.library.measure_candidates import Measured, bind, measure, random_tensor
+from burnish.schedule.library.measure_candidates import Measurement, bind, measure, random_tensor
 from burnish.schedule.library.own_kernels import matmul_tiling_and_packing
 from burnish.schedule.library.own_kernels.own_matmul_and_convolution import NAME as OWN
 from burnish.schedule.library.shrink_benchmarks import FEWEST_ROWS, LARGE, resized, shrunk
@@ -148,7 +148,10 @@ def measurements(monkeypatch):
 
 
 def test_disturbed_measurement_is_not_exported_and_is_repeated(measurements):
-    measurements += [Measured({"addmm": 5.0, "onednn": 4.0}, is_steady=False), Measured({"addmm": 1.0, "onednn": 2.0})]
+    measurements += [
+        Measurement({"addmm": 5.0, "onednn": 4.0}, is_steady=False),
+        Measurement({"addmm": 1.0, "onednn": 2.0}),
+    ]
     memory = Measurements()
     first = choose(SPEC, seconds=0, memory=memory)
     assert (first.candidate.name, first.is_steady, memory.export()) == ("onednn", False, {})
@@ -159,7 +162,7 @@ def test_disturbed_measurement_is_not_exported_and_is_repeated(measurements):
 
 
 def test_shorter_times_of_disturbed_measurements_count_and_are_final_after_three(measurements):
-    measurements += [Measured({"addmm": first, "onednn": 10 - first}, is_steady=False) for first in (5.0, 7.0, 3.0)]
+    measurements += [Measurement({"addmm": first, "onednn": 10 - first}, is_steady=False) for first in (5.0, 7.0, 3.0)]
     memory = Measurements()
     for _ in range(5):
         last = choose(SPEC, seconds=0, memory=memory)
@@ -170,7 +173,7 @@ def test_disturbed_measurement_overrides_the_prediction_only_by_a_wide_margin(me
     """A wait for a core says nothing about the candidates."""
     times = {"addmm": 1.0, "onednn": 1.0, "onednn packed": 2.0}
     for is_steady, least, expected in ((False, 1.0, "onednn packed"), (True, 1.0, "addmm"), (False, 0.1, "addmm")):
-        measurements.append(Measured(times | {"addmm": least}, is_steady=is_steady))
+        measurements.append(Measurement(times | {"addmm": least}, is_steady=is_steady))
         assert choose(SPEC, seconds=0, memory=Measurements()).candidate.name == expected
 
 
@@ -186,7 +189,7 @@ def test_on_a_busy_machine_measuring_waits_for_a_while(measurements, monkeypatch
             return super().pop(at)
 
     monkeypatch.setattr(sys.modules["burnish.schedule.library.autotune_candidates"], "measure", lambda *_: slow.pop(0))
-    slow = Slow([Measured({"addmm": 1.0, "onednn": 2.0}, is_steady=False) for _ in range(3)])
+    slow = Slow([Measurement({"addmm": 1.0, "onednn": 2.0}, is_steady=False) for _ in range(3)])
     memory = Measurements()
     chosen = [choose(spec, seconds=0, memory=memory) for spec in others]
     assert len(slow) == 1, "two were measured, then it was seen that it leads nowhere"
@@ -413,26 +416,26 @@ def test_results_are_on_the_cpu_for_every_default_device(spec):
             assert candidate.run(*bind(candidate, inputs)).device.type == "cpu"
 
 
-def thoroughly(usual: dict[str, float], at_length: Measured, measurements: list) -> str:
+def thoroughly(usual: dict[str, float], at_length: Measurement, measurements: list) -> str:
     """The name of the choice, given both measurements."""
-    measurements += [Measured(usual), at_length]
+    measurements += [Measurement(usual), at_length]
     return choose_thoroughly(SPEC, seconds=0, memory=Measurements()).candidate.name
 
 
 def test_thorough_choice_takes_a_surely_faster_candidate(measurements):
     usual = {"addmm": 3.0, "onednn": 1.0, "onednn packed": 2.0}
-    surely, hardly = (Measured({"addmm": 3.0, "onednn": 1.0, "onednn packed": time}) for time in (0.9, 0.97))
+    surely, hardly = (Measurement({"addmm": 3.0, "onednn": 1.0, "onednn packed": time}) for time in (0.9, 0.97))
     assert thoroughly(usual, surely, measurements) == "onednn packed"
     assert thoroughly(usual, hardly, measurements) == "onednn"
 
 
 def test_thorough_choice_ignores_a_disturbed_measurement(measurements):
     usual = {"addmm": 3.0, "onednn": 1.0}
-    assert thoroughly(usual, Measured({"addmm": 0.1, "onednn": 1.0}, is_steady=False), measurements) == "onednn"
+    assert thoroughly(usual, Measurement({"addmm": 0.1, "onednn": 1.0}, is_steady=False), measurements) == "onednn"
 
 
 def test_thorough_choice_keeps_a_usual_choice_that_was_not_measured(measurements):
-    assert thoroughly({"onednn": 1.0}, Measured({"addmm": 0.1}), measurements) == "onednn"
+    assert thoroughly({"onednn": 1.0}, Measurement({"addmm": 0.1}), measurements) == "onednn"
 
 
 def test_at_length_small_convolutions_are_measured_too(measurements):
@@ -441,5 +444,5 @@ def test_at_length_small_convolutions_are_measured_too(measurements):
     pixel = TensorType.contiguous((1, 16, 1, 1), torch.float32)
     spec = ConvSpec(pixel, f32(8, 16, 1, 1), f32(8), None, None, (1, 1), (0, 0), (1, 1), is_frozen=True)
     other = candidates(spec)[0].name
-    measurements.append(Measured({OWN: 1.0, other: 0.5}))
+    measurements.append(Measurement({OWN: 1.0, other: 0.5}))
     assert choose_thoroughly(spec, seconds=0, memory=Measurements()).candidate.name == other

@@ -10,7 +10,7 @@ import burnish
 from burnish.ops.burnish_primitives import RUN
 from burnish.schedule.layouts.channels_last_strides import is_channels_last
 from burnish.schedule.library.autotune_candidates import memory
-from burnish.schedule.library.measure_candidates import Measured
+from burnish.schedule.library.measure_candidates import Measurement
 from burnish.settings import patch
 
 from ..recorded_events import recorded
@@ -79,7 +79,7 @@ def test_gradients_as_products_are_row_major_if_a_library_requires_it(monkeypatc
 
     def measured(candidates):
         taken = next((candidate for candidate in candidates if candidate.name == "onednn"), candidates[0])
-        return Measured({taken.name: 1e-6})
+        return Measurement({taken.name: 1e-6})
 
     monkeypatch.setattr(memory, "pinned", measured)
     nodes = planned(monkeypatch, lambda spec: 1.0 if is_channels_last(spec.conv.x) else 2.0)

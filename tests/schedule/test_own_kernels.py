@@ -315,8 +315,8 @@ def test_number_of_threads_changes_nothing():
 
 
 def test_equal_tiles_are_compiled_once():
-    tile = matmul_tiling_and_packing.Tile((3, 2), 2)
-    assert matmul.tile_function(tile) == matmul.tile_function(matmul_tiling_and_packing.Tile((3, 2), 2))
+    tile = matmul_tiling_and_packing.MatmulTile((3, 2), 2)
+    assert matmul.tile_function(tile) == matmul.tile_function(matmul_tiling_and_packing.MatmulTile((3, 2), 2))
 
 
 def test_refusals_say_why():

@@ -9,13 +9,13 @@ import burnish
 from burnish.codegen.llvm import target_cpu
 from burnish.codegen.llvm.compile_to_machine_code import emitted, symbols
 from burnish.codegen.llvm.functions import skinny_gemm
-from burnish.codegen.llvm.functions.skinny_gemm_code import Form
+from burnish.codegen.llvm.functions.skinny_gemm_code import SkinnyGemmForm
 from burnish.codegen.llvm.target_cpu import preset
 from burnish.runtime.program.native_kernels import load
 from burnish.schedule.library.autotune_candidates import Measurements, candidates, choose
 from burnish.schedule.library.call_specs import Activation, LinearSpec
 from burnish.schedule.library.candidate import bound
-from burnish.schedule.library.measure_candidates import Measured, bind
+from burnish.schedule.library.measure_candidates import Measurement, bind
 from burnish.schedule.library.own_kernels import matmul_tiling_and_packing
 from burnish.schedule.library.own_kernels.skinny_gemm import MOST_ROWS, NAME, own_skinny_gemm, why_not_skinny_gemm
 from burnish.tensors.tensor_types import TensorType
@@ -117,12 +117,12 @@ def test_other_machines_have_the_same_kernels(rows, dtype, loads, machine, monke
     if target_cpu.why_not_runnable(machine) is not None:
         pytest.skip("this processor cannot run it")
     there = preset(machine)
-    text = skinny_gemm.print_skinny_gemm(Form(rows, dtype, True, loads), there)
+    text = skinny_gemm.print_skinny_gemm(SkinnyGemmForm(rows, dtype, True, loads), there)
     assert "dpbf16ps" not in text
     function = load(emitted(text, there), "thin", symbols())
     monkeypatch.setattr(skinny_gemm, "host", lambda: there)
     monkeypatch.setattr(skinny_gemm, "function", lambda form: function)
-    monkeypatch.setattr(skinny_gemm, "columns_form", lambda product, machine: Form(rows, dtype, True, loads))
+    monkeypatch.setattr(skinny_gemm, "columns_form", lambda product, machine: SkinnyGemmForm(rows, dtype, True, loads))
     kind = {"f32": torch.float32, "bf16": torch.bfloat16, "f16": torch.float16}[dtype]
     for k, n in [(67, 130), (512, 96)]:
         check(linear(rows, k, n, kind, True, weight=(1, n) if loads else None))
@@ -154,7 +154,7 @@ def test_a_large_weight_is_measured_on_a_part_and_never_packed():
 
     def pinned(offered):
         seen.extend(offered)
-        return Measured({candidate.name: 1.0 for candidate in offered} | {NAME: 0.5})
+        return Measurement({candidate.name: 1.0 for candidate in offered} | {NAME: 0.5})
 
     memory = Measurements()
     memory.pinned = pinned

@@ -6,13 +6,13 @@ import random
 import pytest
 
 from burnish.ops.shapes.concat_lowering import Concat, bordered, leaves, replaced_in
-from burnish.schedule.fusion.split_concat_loops import Box, Straddles, Uncuttable, boxes_of, part_at
+from burnish.schedule.fusion.split_concat_loops import IndexBox, Straddles, Uncuttable, boxes_of, part_at
 from burnish.tensors.views.affine_indices import Affine, identity
 
 JOINED = Concat(0, ((3, 10), (1, 11), (4, 12)))
 
 
-def elements(box: Box):
+def elements(box: IndexBox):
     return itertools.product(*(range(s, s + n) for s, n in zip(box.starts, box.extents, strict=True)))
 
 
@@ -64,7 +64,7 @@ def test_every_element_falls_into_the_part_that_holds_it(seed):
 
 
 def test_inner_and_outer_index_undo_each_other():
-    box = Box((3, 0, 2), (5, 4, 6))
+    box = IndexBox((3, 0, 2), (5, 4, 6))
     index = (Affine(7, (1, 2, 3)), Affine(0, (0, -1, 4)))
     assert box.outside(box.inside(index)) == index
 

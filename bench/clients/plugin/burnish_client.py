@@ -52,7 +52,7 @@ def as_torch(backend: str) -> None:
 
 def as_burnish() -> None:
     import burnish
-    from burnish.integrations.torch_compile import Chosen
+    from burnish.integrations.torch_compile import ChosenBackend
 
     burnish.install(default=True)
     own = torch.compile
@@ -61,7 +61,7 @@ def as_burnish() -> None:
     def compile(model: Any = None, **kwargs: Any) -> Any:
         backend = kwargs.get("backend")
         if callable(backend):
-            kwargs["backend"] = Chosen(backend)
+            kwargs["backend"] = ChosenBackend(backend)
         elif backend in NAMED:
             kwargs["backend"] = None
         return own(**kwargs) if model is None else own(model, **kwargs)

@@ -36,7 +36,7 @@ Compile = Callable[[GraphModule, list[Any]], Callable[..., Any]]
 SYMBOLS = (torch.SymInt, torch.SymFloat)
 
 
-class SymbolPlace(NamedTuple):
+class SymbolInput(NamedTuple):
     """Where the value of a symbol is found among the inputs: a number, or a tensor's size."""
 
     input: int
@@ -48,7 +48,7 @@ class SymbolPlace(NamedTuple):
 
 
 @dataclass(slots=True)
-class Variant:
+class SpecializedCode:
     """Compiled code, and the numbers it is for."""
 
     constants: tuple[Any, ...]
@@ -88,11 +88,11 @@ def compile_symbolic(compile_graph: Compile, gm: GraphModule, example_inputs: li
     symbolic = request_of(gm).symbolic_inputs
     shapes = {} if symbolic is None else symbolic.shapes
     places = [
-        SymbolPlace(at, dim) for at, sizes in shapes.items() for dim, size in enumerate(sizes) if type(size) is not int
+        SymbolInput(at, dim) for at, sizes in shapes.items() for dim, size in enumerate(sizes) if type(size) is not int
     ]
-    places += [SymbolPlace(at, None) for at, value in enumerate(example_inputs) if is_symbolic_number(value)]
+    places += [SymbolInput(at, None) for at, value in enumerate(example_inputs) if is_symbolic_number(value)]
     numbers_at = [at for at, value in enumerate(example_inputs) if isinstance(value, NUMBERS)]
-    variants: list[Variant] = []
+    variants: list[SpecializedCode] = []
     lock = fork_safe_locks.rlock()
     takes_symbols = True
 
@@ -100,14 +100,14 @@ def compile_symbolic(compile_graph: Compile, gm: GraphModule, example_inputs: li
         given = [inputs[at] for at in numbers_at]
         return tuple([type(value) if is_symbolic_number(value) else exactly(value) for value in given])
 
-    def find(inputs: Sequence[Any]) -> Variant | None:
+    def find(inputs: Sequence[Any]) -> SpecializedCode | None:
         constants, numbers = constants_of(inputs), [place.value(inputs) for place in places]
         for variant in variants:
             if variant.constants == constants and variant.holds(numbers):
                 return variant
         return None
 
-    def find_or_compile(inputs: Sequence[Any]) -> Variant | None:
+    def find_or_compile(inputs: Sequence[Any]) -> SpecializedCode | None:
         found = find(inputs)
         if found is None:
             with lock:
@@ -119,22 +119,24 @@ def compile_symbolic(compile_graph: Compile, gm: GraphModule, example_inputs: li
                     variants.append(found)
         return found
 
-    def compile_variant(inputs: list[Any]) -> Variant:
+    def compile_variant(inputs: list[Any]) -> SpecializedCode:
         nonlocal takes_symbols
         if takes_symbols:
             try:
                 holds, compiled, runs_graph = compile_with_symbols(compile_graph, gm, inputs, places)
                 if runs_graph or not numbers_at or is_comparable(gm):
-                    return Variant(constants_of(inputs), holds, compiled, runs_graph or not numbers_at)
+                    return SpecializedCode(constants_of(inputs), holds, compiled, runs_graph or not numbers_at)
                 takes_symbols = False
             except BackendError as error:
                 events.emit("backend.constants", text=f"compiled for constant sizes and numbers, because: {error}")
                 takes_symbols = False
         expected = [exactly(place.value(inputs)) for place in places]
         compiled = compile_graph(own_copy(gm), inputs)
-        return Variant(constants_of(inputs), lambda numbers: list(map(exactly, numbers)) == expected, compiled, True)
+        return SpecializedCode(
+            constants_of(inputs), lambda numbers: list(map(exactly, numbers)) == expected, compiled, True
+        )
 
-    def check(variant: Variant, inputs: Sequence[Any]) -> Any:
+    def check(variant: SpecializedCode, inputs: Sequence[Any]) -> Any:
         nonlocal takes_symbols
         found, expected = variant.compiled(*inputs), gm.forward(*inputs)
         variant.is_checked = all(map(is_near, found, expected))
@@ -183,7 +185,7 @@ def with_own_errors(gm: GraphModule, run: Callable[..., Any]) -> Callable[..., A
 
 
 def compile_with_symbols(
-    compile_graph: Compile, gm: GraphModule, inputs: list[Any], places: list[SymbolPlace]
+    compile_graph: Compile, gm: GraphModule, inputs: list[Any], places: list[SymbolInput]
 ) -> tuple[Callable[[list[Any]], bool], Callable[..., Any], bool]:
     """The condition for other numbers, the code, and whether the code is the graph itself."""
     # These imports are slow.
@@ -204,14 +206,14 @@ def compile_with_symbols(
             if is_symbolic_number(value):
                 symbol = environment.create_unspecified_symbol(value, source, DimDynamic.DYNAMIC)
                 make = environment.create_symintnode if type(value) is int else environment.create_symfloatnode
-                examples[at] = shown[at] = of_places[SymbolPlace(at, None)] = make(symbol, hint=value, source=source)
+                examples[at] = shown[at] = of_places[SymbolInput(at, None)] = make(symbol, hint=value, source=source)
             elif type(value) in (torch.Tensor, torch.nn.Parameter) and value.layout is torch.strided:
                 open_dims = {place.dimension for place in places if place.input == at}
                 wanted = [DimDynamic.DYNAMIC if dim in open_dims else DimDynamic.STATIC for dim in range(value.dim())]
                 about = StatefulSymbolicContext(dynamic_sizes=wanted, tensor_source=source, view_base_context=None)
                 context.tensor_to_context[value] = about
                 shown[at] = mode.from_tensor(value, source=source, symbolic_context=about)
-                of_places.update({SymbolPlace(at, dim): shown[at].shape[dim] for dim in open_dims})
+                of_places.update({SymbolInput(at, dim): shown[at].shape[dim] for dim in open_dims})
         symbols = [of_places.get(place, place.value(inputs)) for place in places]
         sizes = {
             str(symbol): (place, symbol)

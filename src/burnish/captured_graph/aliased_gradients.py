@@ -22,7 +22,7 @@ def is_of_several(tensor: torch.Tensor) -> bool:
 
 
 @dataclass(frozen=True, slots=True)
-class Shown:
+class InputView:
     """An output that is an input, or a view of one."""
 
     input: int

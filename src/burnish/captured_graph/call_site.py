@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 
-class Module(NamedTuple):
+class CallingModule(NamedTuple):
     """A module whose ``forward`` makes the call."""
 
     key: str
@@ -21,12 +21,12 @@ class CallSite(str):
 
     lines: tuple[str, ...]
     """The lines of all frames of the user's code and of modules, from the outermost one."""
-    modules: tuple[Module, ...]
+    modules: tuple[CallingModule, ...]
     instruction: str
     """The name of the innermost frame's instruction: ``BINARY_OP`` for ``x + y``."""
 
     @classmethod
-    def of(cls, text: str, lines: tuple[str, ...], modules: tuple[Module, ...], instruction: str) -> CallSite:
+    def of(cls, text: str, lines: tuple[str, ...], modules: tuple[CallingModule, ...], instruction: str) -> CallSite:
         made = cls(text)
         made.lines, made.modules, made.instruction = lines, modules, instruction
         return made

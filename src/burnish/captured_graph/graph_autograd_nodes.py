@@ -41,7 +41,7 @@ class GradientTarget:
 
 
 @dataclass(eq=False, slots=True)
-class Piece:
+class AutogradPiece:
     nodes: list[Any]
     """From outputs to inputs."""
     makes: list[int]
@@ -63,7 +63,7 @@ class Pieces:
     """The ports after those."""
     aliases: list[Any]
     """The last ports."""
-    pieces: list[Piece]
+    pieces: list[AutogradPiece]
     """From outputs to inputs."""
 
     def edges(self) -> list[Edge]:
@@ -71,7 +71,7 @@ class Pieces:
         return [edge_of(x) for x in self.flows] + self.inner
 
 
-class Closed(Exception):
+class NoBackwardPath(Exception):
     """Backward cannot run from all outputs."""
 
 
@@ -113,9 +113,9 @@ def names_of_saved(kind: type) -> list[str]:
 
 
 def saves_tensors(node: Any) -> bool:
-    """Whether a node has saved tensors. Runs no hooks on saved tensors. Raises Closed if it cannot run backward."""
+    """Whether a node has saved tensors. Runs none of their hooks. Raises NoBackwardPath if it cannot run backward."""
     if name_of_node(node).endswith("NotImplemented"):
-        raise Closed("a derivative is not implemented")
+        raise NoBackwardPath("a derivative is not implemented")
     try:
         for name in names_of_saved(type(node)):
             raw = getattr(node, name)
@@ -125,7 +125,7 @@ def saves_tensors(node: Any) -> bool:
             elif raw is not None and (raw.data is not None or getattr(node, name.removeprefix("_raw")) is not None):
                 return True
     except RuntimeError as error:
-        raise Closed(str(error)) from error
+        raise NoBackwardPath(str(error)) from error
     return False
 
 
@@ -141,7 +141,7 @@ def saves_anything(outputs: Sequence[Any]) -> bool:
                 if saves_tensors(node):
                     return True
                 stack += [before for before, _ in node.next_functions]
-    except Closed:
+    except NoBackwardPath:
         return True
     return False
 
@@ -156,7 +156,7 @@ def find_pieces(
         return None
     try:
         return PieceFinder(InputEdges(inputs), list(flows), edges, list(aliases)).pieces()
-    except Closed:
+    except NoBackwardPath:
         return None
 
 
@@ -304,11 +304,11 @@ class PieceFinder:
 
     def split(self, groups: list[set[int]]) -> Pieces:
         place = {mask: k for k, group in enumerate(groups) for mask in group}
-        pieces = [Piece([], [], not group.isdisjoint(self.saving)) for group in groups]
+        pieces = [AutogradPiece([], [], not group.isdisjoint(self.saving)) for group in groups]
         ports, inner = dict(self.port_at), list[Edge]()
         for k, (node, _) in enumerate(self.edges):
             pieces[place[self.reach[node]]].makes.append(k)
-        leaving: list[tuple[Piece, Any, int, Edge, int | None]] = []
+        leaving: list[tuple[AutogradPiece, Any, int, Edge, int | None]] = []
         for node in self.order:
             here = place[self.reach[node]]
             pieces[here].nodes.append(node)
@@ -332,7 +332,7 @@ class PieceFinder:
         return Pieces(self.flows, inner, self.aliases, pieces)
 
 
-def ports_reaching(piece: Piece, edges: Sequence[Edge]) -> dict[GradientTarget, int]:
+def ports_reaching(piece: AutogradPiece, edges: Sequence[Edge]) -> dict[GradientTarget, int]:
     """For each target of a piece, a bit mask of the ports it makes that reach it. `edges` are those of the ports."""
     found = dict.fromkeys(piece.nodes, 0)
     targets: dict[GradientTarget, int] = {}

@@ -23,7 +23,7 @@ from torch.fx import GraphModule
 
 from ..codegen.driver.generate_driver import write_driver
 from ..codegen.driver.symbolic_size_driver import SymbolicDriverWriter, symbolic_draft
-from ..codegen.llvm.symbolic_size_kernel import SymbolicKernel, compile_symbolic_kernel
+from ..codegen.llvm.symbolic_size_kernel import SymbolicLlvmKernel, compile_symbolic_kernel
 from ..concurrency.compute_once import once
 from ..ir import fuel
 from ..ir.graph import Graph, Node, Value, print_argument
@@ -321,7 +321,7 @@ def build_driver(
     return replace(draft, conditions=conditions_of([plan.noted for plan in plans], space))
 
 
-def symbolic_kernels(plans: Sequence[Plan], space: Space, while_waiting: Callback) -> list[SymbolicKernel]:
+def symbolic_kernels(plans: Sequence[Plan], space: Space, while_waiting: Callback) -> list[SymbolicLlvmKernel]:
     alike = list(zip(*map(launches_of, plans), strict=True))
     keys = [
         (launches[0].device, launches[0].numbers, *[launch.kernel.identity for launch in launches])
@@ -330,7 +330,7 @@ def symbolic_kernels(plans: Sequence[Plan], space: Space, while_waiting: Callbac
     different = dict(zip(keys, alike, strict=True))
     same = {key: launches[0] for key, launches in different.items() if len(set(key[2:])) == 1}
     others = {key: launches for key, launches in different.items() if key not in same}
-    made: dict[tuple, SymbolicKernel] = {}
+    made: dict[tuple, SymbolicLlvmKernel] = {}
 
     def make(key: tuple) -> None:
         made[key] = compile_symbolic_kernel([launch.kernel for launch in others[key]], space)
@@ -342,9 +342,9 @@ def symbolic_kernels(plans: Sequence[Plan], space: Space, while_waiting: Callbac
             jobs += [functools.partial(make, key) for key in there]
         else:
             kernels = compiler([others[key] for key in there], space)
-            made.update((key, SymbolicKernel(kernel, ())) for key, kernel in zip(there, kernels, strict=True))
+            made.update((key, SymbolicLlvmKernel(kernel, ())) for key, kernel in zip(there, kernels, strict=True))
     natives = compile_launches(
         list(same.values()), lambda some: compile_kernels([launch.kernel for launch in some], jobs, while_waiting)
     )
-    made.update((key, SymbolicKernel(native, ())) for key, native in zip(same, natives, strict=True))
+    made.update((key, SymbolicLlvmKernel(native, ())) for key, native in zip(same, natives, strict=True))
     return [made[key] for key in keys]

@@ -13,7 +13,7 @@ from collections.abc import Container, Sequence
 from dataclasses import replace
 from typing import Any
 
-from ..captured_graph.aliased_gradients import Shown
+from ..captured_graph.aliased_gradients import InputView
 from ..ir.alias_analysis import is_memory_view, storage_of
 from ..ir.frozen_values import is_random
 from ..ir.gradient_signature import GradientPiece, Gradients
@@ -147,7 +147,7 @@ def piece_layout(
     return PieceLayout(layout, inputs, piece.makes, places, tuple(value.type.device for value in tangents), kept)
 
 
-def returned_views(graph: Graph, gradients: Gradients) -> dict[int, tuple[int, Shown]]:
+def returned_views(graph: Graph, gradients: Gradients) -> dict[int, tuple[int, InputView]]:
     """The outputs that are views of other outputs: the base's position, and the view. The graph does not return them
     from now on."""
     if not all(isinstance(graph.outputs[k], Alias) for k in gradients.input_aliases):
@@ -164,7 +164,7 @@ def returned_views(graph: Graph, gradients: Gradients) -> dict[int, tuple[int, S
 
 def only_computed(
     forward: Graph, gradients: Gradients, views: Container[int]
-) -> tuple[dict[int, Shown], dict[int, int]]:
+) -> tuple[dict[int, InputView], dict[int, int]]:
     """Makes forward return only what it computes. Returns the outputs that are inputs or views of them, and the new
     positions of the outputs that are left."""
     outputs = forward.outputs
@@ -230,19 +230,19 @@ def order_of_inputs(gradients: Gradients, made: Sequence[Any]) -> tuple[int, ...
     return () if list(order) == sorted(order) else order
 
 
-def shown_input(out: Alias, graph: Graph, is_of_several: bool) -> Shown:
+def shown_input(out: Alias, graph: Graph, is_of_several: bool) -> InputView:
     if out.type is None:
-        return Shown(out.input)
+        return InputView(out.input)
     offset = view_offset(out.maps, graph.inputs[out.input].type)
-    return Shown(out.input, out.type.shape, out.type.stride, offset, out.is_detached, is_of_several)
+    return InputView(out.input, out.type.shape, out.type.stride, offset, out.is_detached, is_of_several)
 
 
-def shown_value(out: Any, base: Any, is_of_several: bool) -> Shown:
+def shown_value(out: Any, base: Any, is_of_several: bool) -> InputView:
     """The view of the base's memory that a value is."""
     (source, offset), (storage, begin) = map(place_of, (out, base))
     if source is not storage or not isinstance(source, Value):
         raise Untraceable("two of its outputs share memory, and gradients flow into both")
-    return Shown(0, out.shape, out.type.stride, offset - begin, False, is_of_several)
+    return InputView(0, out.shape, out.type.stride, offset - begin, False, is_of_several)
 
 
 def place_of(value: Any) -> tuple[Any, int]:

@@ -166,7 +166,7 @@ def in_subgraphs(gm: GraphModule, compile_graph: Compile) -> CompiledFn:
     delay_waits(gm.graph)
     inputs = [node for node in gm.graph.nodes if node.op == "placeholder"]
     outputs = next(node for node in gm.graph.nodes if node.op == "output").args[0]
-    steps: list[Step] = []
+    steps: list[PartitionStep] = []
     stretch: list[Node] = []
     taken: set[Node] = set()
     whole = gradients_in_subgraphs(gm)
@@ -220,7 +220,7 @@ def with_parts(node: Node) -> Iterator[Node]:
 
 
 @dataclass(slots=True, eq=False)
-class Step:
+class PartitionStep:
     function: Callable[..., Any]
     reads: list[Node]
     makes: list[Node]
@@ -228,7 +228,7 @@ class Step:
     is_subgraph: bool
 
 
-def step_of(gm: GraphModule, node: Node, compile_graph: Compile, uncertain: set[Node]) -> Step:
+def step_of(gm: GraphModule, node: Node, compile_graph: Compile, uncertain: set[Node]) -> PartitionStep:
     target: Any = getattr(torch.Tensor, str(node.target)) if node.op == "call_method" else node.target
     if may_draw(node) and not draws_as_eager(gm):
         target = with_compiled_rng(target)
@@ -237,14 +237,14 @@ def step_of(gm: GraphModule, node: Node, compile_graph: Compile, uncertain: set[
         target = target.in_subgraphs(lambda graph: graph_inside(graph, compile_graph, are_uncertain))
     reads = node.all_input_nodes
     if tuple(node.args) == tuple(reads) and not node.kwargs:
-        return Step(target, reads, [node], False)
+        return PartitionStep(target, reads, [node], False)
 
     def call(*values: Any) -> Any:
         known = dict(zip(reads, values, strict=True))
         args, kwargs = arguments_of(node, known.__getitem__)
         return target(*args, **kwargs)
 
-    return Step(call, reads, [node], False)
+    return PartitionStep(call, reads, [node], False)
 
 
 def graph_inside(gm: GraphModule, compile_graph: Compile, are_uncertain: bool) -> Subgraph | SubgraphPerType:
@@ -255,7 +255,7 @@ def graph_inside(gm: GraphModule, compile_graph: Compile, are_uncertain: bool) -
     return SubgraphPerType(gm, compile_graph, range(sum(node.op == "placeholder" for node in gm.graph.nodes)))
 
 
-def subgraph_of(gm: GraphModule, stretch: list[Node], compile_graph: Compile, uncertain: set[Node]) -> Step:
+def subgraph_of(gm: GraphModule, stretch: list[Node], compile_graph: Compile, uncertain: set[Node]) -> PartitionStep:
     inside = set(stretch)
     graph, copies = Graph(), {}
     reads = list(dict.fromkeys(node for each in stretch for node in each.all_input_nodes if node not in inside))
@@ -276,7 +276,7 @@ def subgraph_of(gm: GraphModule, stretch: list[Node], compile_graph: Compile, un
     )
     varying = [k for k, node in enumerate(reads) if node in uncertain]
     function = SubgraphPerType(subgraph, compile_graph, varying) if varying else Subgraph(subgraph, compile_graph)
-    return Step(function, reads, makes, True)
+    return PartitionStep(function, reads, makes, True)
 
 
 class Subgraph:
@@ -348,7 +348,7 @@ def type_of(value: Any) -> Any:
 class SubgraphSequence:
     """The steps as the source of a function, which drops each value after the step that last reads it."""
 
-    def __init__(self, inputs: list[Node], steps: list[Step], outputs: Sequence[Node]):
+    def __init__(self, inputs: list[Node], steps: list[PartitionStep], outputs: Sequence[Node]):
         last = {node: step for step in steps for node in (*step.reads, *step.makes)}
         names = {node: f"v{k}" for k, node in enumerate(dict.fromkeys((*inputs, *last)))}
         lines = [f"def run({', '.join(names[node] for node in inputs)}):"]

@@ -73,7 +73,7 @@ def usual() -> Iterator[None]:
                 vars(builtins)[name] = other
 
 
-class Finder:
+class OwnModuleFinder:
     """Python's own finder, for the modules of this package."""
 
     @staticmethod
@@ -90,4 +90,4 @@ def create_module(spec: ModuleSpec) -> ModuleType:
     return module
 
 
-sys.meta_path.insert(0, Finder)  # type: ignore[arg-type]
+sys.meta_path.insert(0, OwnModuleFinder)  # type: ignore[arg-type]

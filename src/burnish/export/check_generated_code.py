@@ -83,10 +83,10 @@ def why_not_code(printed: PythonCode, nodes: list[torch.fx.Node]) -> Iterator[st
     function = body[0]
     if function.decorator_list or function.args.defaults or any(function.args.kw_defaults):
         yield "decorators or defaults"
-    yield from Checker(printed, nodes, function).found()
+    yield from GeneratedCodeChecker(printed, nodes, function).found()
 
 
-class Checker:
+class GeneratedCodeChecker:
     def __init__(self, printed: PythonCode, nodes: list[torch.fx.Node], function: ast.FunctionDef):
         self.function = function
         called = [node.target for node in nodes if node.op == "call_function"]

@@ -51,7 +51,7 @@ from .dynamic_shapes import Declared, declared_sizes
 from .exported_graph import ExportedGraph, FixedInput, Output, TensorInput
 from .prove_sizes import Proven, prove, with_constants
 from .symbolic_sizes import OPERATIONS, SymbolicSize, Term, names_in, value_of
-from .trace_whole_call import OneGraph, Trace, is_fixed, kept_as_they_were
+from .trace_whole_call import CallTrace, OneGraph, is_fixed, kept_as_they_were
 
 if TYPE_CHECKING:
     from torch.export import ExportedProgram
@@ -281,7 +281,11 @@ def _sharing(leaves: Iterable[Any], names: Iterable[str]) -> tuple[str, str] | N
 
 
 def _put_together(
-    original: Any, trace: Trace, inputs: list[TensorInput | FixedInput], copies: list[Any], constants: Mapping[str, int]
+    original: Any,
+    trace: CallTrace,
+    inputs: list[TensorInput | FixedInput],
+    copies: list[Any],
+    constants: Mapping[str, int],
 ) -> tuple[torch.fx.GraphModule, list[Output]]:
     """The traced graph with the arguments as inputs and every other tensor as an attribute."""
     graph = torch.fx.Graph()
@@ -312,7 +316,7 @@ def _put_together(
     return module, list(_outputs(trace, constants))
 
 
-def _outputs(trace: Trace, constants: Mapping[str, int]) -> Iterator[Output]:
+def _outputs(trace: CallTrace, constants: Mapping[str, int]) -> Iterator[Output]:
     for number, (node, leaf) in enumerate(trace.outputs):
         term = with_constants(trace.numbers.get(number), constants)
         if node is not None:

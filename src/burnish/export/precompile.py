@@ -37,7 +37,7 @@ from ..concurrency import fork_safe_locks
 from ..runtime.disk.disk_cache import disk_cache
 from ..runtime.disk.file_trust import Distrusted, read_trusted
 from ..runtime.state_watch.module_tensor_lookup import owned
-from .symbolic_sizes_for_compiler import Numbers, OpenInputs
+from .symbolic_sizes_for_compiler import OpenInputs, SizeNumbers
 
 MOST = 8
 """Variants, for other modes of torch or other layouts of the inputs. Further ones run uncompiled."""
@@ -159,7 +159,7 @@ class NativeGraph:
         return found
 
     @functools.cached_property
-    def lifted_with_numbers(self) -> tuple[GraphModule, Numbers]:
+    def lifted_with_numbers(self) -> tuple[GraphModule, SizeNumbers]:
         made, numbers = lifted(self.held.graph(), self.held.names, self.sizes)
         request_of(made).programs = self.programs
         return made, numbers
@@ -215,7 +215,9 @@ def ready_digest(key: tuple, own: Sequence[torch.Tensor]) -> str:
     return hashlib.sha256(text.encode()).hexdigest()
 
 
-def lifted(module: GraphModule, names: Sequence[str], sizes: OpenInputs | None = None) -> tuple[GraphModule, Numbers]:
+def lifted(
+    module: GraphModule, names: Sequence[str], sizes: OpenInputs | None = None
+) -> tuple[GraphModule, SizeNumbers]:
     """The graph with its own tensors, of these names, as further inputs, and then the numbers computed from sizes."""
     graph = Graph()
     values: dict[Node, Node] = {}
@@ -226,7 +228,7 @@ def lifted(module: GraphModule, names: Sequence[str], sizes: OpenInputs | None =
     for number, name in enumerate(names):
         own[name] = graph.placeholder(re.sub(r"\W", "_", f"own_{number}_{name}", flags=re.ASCII))
         own[name].meta[INPUT] = InputFacts(is_module_state=True)
-    numbers = Numbers() if sizes is None else Numbers(list(module.graph.nodes), sizes.hidden)
+    numbers = SizeNumbers() if sizes is None else SizeNumbers(list(module.graph.nodes), sizes.hidden)
     for number in range(len(numbers.readers)):
         made = graph.placeholder(f"size_{number}")
         if number < len(numbers.needed):

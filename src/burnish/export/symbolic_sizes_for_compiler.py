@@ -30,7 +30,7 @@ Read = Callable[[int, int], int]
 """The size of a dimension of a graph input, by their numbers."""
 
 
-class Numbers:
+class SizeNumbers:
     """The nodes of a graph that compute numbers from the sizes of its inputs, and those of them that calls take.
     `hidden`: symbols that are not sizes themselves. Programs get them, too."""
 
@@ -131,7 +131,7 @@ class OpenInputs:
         return found
 
     def symbolic(
-        self, inputs: Sequence[torch.Tensor], own: Sequence[torch.Tensor], numbers: Numbers
+        self, inputs: Sequence[torch.Tensor], own: Sequence[torch.Tensor], numbers: SizeNumbers
     ) -> SymbolicExampleInputs:
         def number(reader: Callable[[Read], Any]) -> Callable[[Point], Any]:
             def at(point: Point) -> Any:

@@ -2,7 +2,7 @@
 
     with kept_as_they_were(fn):
         program(...)            # a OneGraph
-    program.found               # the Trace
+    program.found               # the CallTrace
 
 A ``OneGraph`` is a program that never closes a segment. It returns what the tracer recorded, so that the graph can
 be written with other inputs and outputs than those of a segment.
@@ -82,7 +82,7 @@ class Refusal:
 
 
 @dataclass
-class Trace:
+class CallTrace:
     """The recording of one call."""
 
     graph_module: torch.fx.GraphModule
@@ -130,7 +130,7 @@ class Trace:
 class OneGraph(Program):
     """A program for one call in one graph, whose writes to Python objects can be undone."""
 
-    found: Trace | None = None
+    found: CallTrace | None = None
     undo: Undo | None = None
     symbols: Sequence[DeclaredSymbol] = ()
     shapes: Mapping[int, Mapping[int, DeclaredSize]] = MappingProxyType({})
@@ -248,7 +248,7 @@ def _content(cell: CellType) -> Any:
         return ABSENT
 
 
-def _take(tracer: Tracer, undo: Undo) -> Trace:
+def _take(tracer: Tracer, undo: Undo) -> CallTrace:
     recorder, heap, sizes = tracer.recorder, tracer.heap, tracer.symbolic_sizes
     if sizes is not None:
         sizes.finish()
@@ -284,7 +284,7 @@ def _take(tracer: Tracer, undo: Undo) -> Trace:
     writes = set(map(id, writes_of_calls.written_inputs(recorder)))
     written = [value for handle, value in zip(recorder.inputs, recorder.examples, strict=True) if id(handle) in writes]
     effects = (EFFECT_WORDS.get(effect.function.__name__, effect.function.__name__) for effect in tracer.effects)
-    return Trace(
+    return CallTrace(
         graph_module,
         inputs,
         outputs,

@@ -37,7 +37,7 @@ def is_being_imported(module: ModuleType) -> bool:
     return bool(getattr(module.__spec__, "_initializing", False))
 
 
-class Finder:
+class ImportObserver:
     """A finder of modules that finds none by itself: it adds the action to those that others find."""
 
     def find_spec(self, name: str, path: Sequence[str] | None = None, target: ModuleType | None = None) -> Any:
@@ -62,4 +62,4 @@ def _act_after(spec: ModuleSpec, act: Callable[[Any], None]) -> None:
     loader.exec_module = exec_module
 
 
-_finder: Any = Finder()
+_finder: Any = ImportObserver()

@@ -62,7 +62,7 @@ def compile_regions(model: Any, *, disable: bool = False, **kwargs: Any) -> Any:
         program = SharedProgram(options, len(blocks))
         programs.append(program)
         for block in blocks:
-            block._compiled_call_impl = None if disable else Block(program, block)
+            block._compiled_call_impl = None if disable else RepeatedBlock(program, block)
     inside = {id(part) for blocks in groups for block in blocks for part in block.modules()}
     for module in _without_blocks(model, inside):
         compile_(module, disable=disable, **kwargs)
@@ -83,7 +83,7 @@ def trunk_of(model: torch.nn.Module, options: Options, blocks: list[SharedProgra
     return Trunk(program, model)
 
 
-class Block(CompiledRegion):
+class RepeatedBlock(CompiledRegion):
     """One of the blocks that share a program."""
 
     is_repeated_block = True

@@ -167,7 +167,7 @@ def compile_ahead(compiled: Any, is_whole: bool, example_inputs: Any) -> Any:
 def _is_ours(backend: Any) -> bool:
     if _default is None:
         return False
-    if isinstance(backend, Chosen) or backend is dynamo_backend:
+    if isinstance(backend, ChosenBackend) or backend is dynamo_backend:
         return True
     if _default and (isinstance(backend, str) and backend in GRAPH_BACKENDS or is_users(backend)):
         return True
@@ -190,7 +190,7 @@ def is_users(backend: Any) -> bool:
 
 
 @dataclass(frozen=True)
-class Chosen:
+class ChosenBackend:
     """A backend of ``burnish.compile`` as an argument of ``torch.compile``, whose backends have the same names."""
 
     backend: Any
@@ -205,7 +205,7 @@ def own_arguments(kwargs: dict[str, Any]) -> dict[str, Any]:
     if kwargs.get("shapes_spec") is not None:
         found["dynamic_shapes"] = kwargs["shapes_spec"]  # its name in torch 2.13
     backend = found["backend"]
-    if isinstance(backend, Chosen):
+    if isinstance(backend, ChosenBackend):
         found["backend"] = backend.backend
     elif backend is None or backend is dynamo_backend or backend == "inductor":
         found["backend"] = "burnish"
@@ -215,7 +215,7 @@ def own_arguments(kwargs: dict[str, Any]) -> dict[str, Any]:
 def torch_arguments(kwargs: dict[str, Any]) -> dict[str, Any]:
     """Convert arguments of ``burnish.compile`` to those of ``torch.compile``."""
     backend = kwargs["backend"]
-    return kwargs if backend == "burnish" else {**kwargs, "backend": Chosen(backend)}
+    return kwargs if backend == "burnish" else {**kwargs, "backend": ChosenBackend(backend)}
 
 
 # ---- graphs captured by Dynamo

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ..captured_graph.aliased_gradients import Shown, TangentGradient
+from ..captured_graph.aliased_gradients import InputView, TangentGradient
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +43,7 @@ class Gradients:
     reached: tuple[int, ...] = ()
     """For each of `inputs`, a bit mask over `flows`: the outputs that its gradient comes from. Empty for one output.
     Eager gives no gradient, rather than zeros, to an input that no used output reaches."""
-    gradient_views: tuple[tuple[int, Shown], ...] = ()
+    gradient_views: tuple[tuple[int, InputView], ...] = ()
     """The gradients that are views of the tensors that the graph returns in their place: (position among the gradients,
     the view). The input of a view is the first position with the same gradient: all of them share one tensor."""
     edges: tuple[int, ...] = ()

@@ -69,7 +69,7 @@ ADVICE = {
 
 
 @dataclass(frozen=True)
-class Failure:
+class GuardMiss:
     """A guard that failed. ``category`` is a key of ``ADVICE``; if empty, it is derived from the other fields."""
 
     segment: int
@@ -79,7 +79,7 @@ class Failure:
     category: str = ""
 
 
-def render_miss(function_name: str, location: Any, failures: Sequence[Failure]) -> str:
+def render_miss(function_name: str, location: Any, failures: Sequence[GuardMiss]) -> str:
     """The report of one miss. ``location`` is a ``breaks.Location``, a text, or None."""
     lines = [f"No compiled segment of {function_name} fits this call; it is compiled once more.", *where(location)]
     segments = by_nearness(failures)
@@ -95,9 +95,9 @@ def render_miss(function_name: str, location: Any, failures: Sequence[Failure]) 
     return "\n".join([*lines, "", *labelled("What to do", advice(first))])
 
 
-def by_nearness(failures: Iterable[Failure]) -> list[list[Failure]]:
+def by_nearness(failures: Iterable[GuardMiss]) -> list[list[GuardMiss]]:
     """Failures grouped by segment, the segment with the fewest first; the sort is stable."""
-    groups: dict[int, list[Failure]] = {}
+    groups: dict[int, list[GuardMiss]] = {}
     for failure in failures:
         groups.setdefault(failure.segment, []).append(failure)
     return sorted(groups.values(), key=len)
@@ -110,12 +110,12 @@ def where(location: Any) -> list[str]:
     return [f"  at {location}"] + ([f"      {source}"] if source else [])
 
 
-def difference(failure: Failure) -> list[str]:
+def difference(failure: GuardMiss) -> list[str]:
     expected, found = values(failure)
     return [f"  {failure.source}", f"      expected  {expected}", f"      found     {found}"]
 
 
-def values(failure: Failure) -> tuple[str, str]:
+def values(failure: GuardMiss) -> tuple[str, str]:
     return cut(failure.expected, VALUE_SHOWN), cut(failure.found, VALUE_SHOWN)
 
 
@@ -124,7 +124,7 @@ def standing(segment: int, segments: int, also: int) -> str:
     return f"{rank}; no other guard of it failed" if not also else f"{rank}; its first guard that failed"
 
 
-def brief(failures: Sequence[Failure], numbered: bool = False) -> list[str]:
+def brief(failures: Sequence[GuardMiss], numbered: bool = False) -> list[str]:
     """One line per failure."""
     lines = []
     for failure in failures[:ALSO_SHOWN]:
@@ -136,11 +136,11 @@ def brief(failures: Sequence[Failure], numbered: bool = False) -> list[str]:
     return lines
 
 
-def advice(failure: Failure) -> str:
+def advice(failure: GuardMiss) -> str:
     return ADVICE[failure.category or categorize(failure)]
 
 
-def categorize(failure: Failure) -> str:
+def categorize(failure: GuardMiss) -> str:
     """Which advice fits. Rules on the guard's source come before those on its values."""
     for category, applies in RULES:
         if applies(failure):

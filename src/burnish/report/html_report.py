@@ -23,7 +23,7 @@ import torch
 
 from ..foundation import plugins
 from .profile_segments import copy_bandwidth, seconds_of
-from .record_run import Measured, RunRecorder, machine
+from .record_run import FunctionCalls, RunRecorder, machine
 from .summary_in_words import summary
 from .write_recorded_run import RecordedFile
 
@@ -130,7 +130,7 @@ def graph_data(graph: dict[str, Any], run: RunRecorder, limits: dict[str, float]
     return {**graph, "operations": index(texts, "\n".join(graph["operations"])), "plans": plans}
 
 
-def times_of_steps(plan: dict[str, Any], measured: list[Measured]) -> dict[int, tuple[int, float, float]]:
+def times_of_steps(plan: dict[str, Any], measured: list[FunctionCalls]) -> dict[int, tuple[int, float, float]]:
     """Calls, seconds, and the seconds of the fastest call, of each step. A step may run several functions."""
     names = [step["name"] for step in plan["steps"]]
     found: dict[int, tuple[int, float, float]] = {}

@@ -85,7 +85,7 @@ _installing = fork_safe_locks.rlock()
 """The profiles that are on, in the order in which they began: each replaces the functions of those before."""
 
 
-class Part(NamedTuple):
+class ObservedFunction(NamedTuple):
     """A function of a segment that is observed."""
 
     segment: Any
@@ -100,7 +100,7 @@ class Part(NamedTuple):
     """Of the program's plan."""
 
 
-Around = Callable[[Callable, Part], Callable]
+Around = Callable[[Callable, ObservedFunction], Callable]
 """Returns a function that calls the given one."""
 
 
@@ -200,7 +200,7 @@ class Profile:
         if record is None:
             record = self._records[segment] = SegmentProfile(str(place))
             self.segments.append(record)
-        part = Part(segment, place, "guards", str(place))
+        part = ObservedFunction(segment, place, "guards", str(place))
         self._replace(segment, "check", self._timed_check(record, segment.check, self._observed(segment.check, part)))
         self._replace(segment, "finish", self._timed_finish(record, segment.finish))
         if segment.graph is not None:
@@ -209,13 +209,13 @@ class Profile:
             graph = self._observed(segment.graph, part)
             self._replace(segment, "graph", self._timed_graph(record, segment.graph, graph, part))
 
-    def _watch_programs(self, record: SegmentProfile, graph: Any, part: Part) -> None:
+    def _watch_programs(self, record: SegmentProfile, graph: Any, part: ObservedFunction) -> None:
         for program, is_backward in programs_in(graph):
             if self._is_new(program):
                 made = self._timed_driver(record, program, is_backward, part._replace(program=program))
                 self._replace(program, "run", made)
 
-    def _observed(self, function: Callable, part: Part) -> Callable:
+    def _observed(self, function: Callable, part: ObservedFunction) -> Callable:
         return function if self.around is None else self.around(function, part)
 
     def _timed_check(self, record: SegmentProfile, check: Callable, observed: Callable) -> Callable:
@@ -247,7 +247,9 @@ class Profile:
 
         return timed
 
-    def _timed_graph(self, record: SegmentProfile, graph: Callable, observed: Callable, part: Part) -> Callable:
+    def _timed_graph(
+        self, record: SegmentProfile, graph: Callable, observed: Callable, part: ObservedFunction
+    ) -> Callable:
         def timed(*inputs: Any) -> Any:
             outer, inside = self._here.inside, Inside()
             self._here.inside = inside
@@ -271,7 +273,9 @@ class Profile:
 
         return timed
 
-    def _timed_driver(self, record: SegmentProfile, program: Any, is_backward: bool, part: Part) -> Callable:
+    def _timed_driver(
+        self, record: SegmentProfile, program: Any, is_backward: bool, part: ObservedFunction
+    ) -> Callable:
         run: FunctionType = program.run
         names = dict(run.__globals__)
         for name, thing in names.items():
@@ -310,7 +314,7 @@ class Profile:
 
         return timed_backward
 
-    def _observed_calls(self, name: str, function: Callable, part: Part) -> Callable:
+    def _observed_calls(self, name: str, function: Callable, part: ObservedFunction) -> Callable:
         """A function that a driver calls; if it is a sequence of native functions, each of these is observed."""
         origins = part.program.run.__globals__.get("_origins")
         if self.around is None or origins is None or name not in origins.steps:

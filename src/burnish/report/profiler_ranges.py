@@ -16,7 +16,7 @@ from typing import Any
 
 from ..events import Event, subscribe
 from ..foundation.torch_private import RecordFunctionFast as Range
-from .profile_segments import Part, Profile
+from .profile_segments import ObservedFunction, Profile
 from .text_layout import line_text
 
 WORDS = {"graph": "segment", "library": "call"}
@@ -50,7 +50,7 @@ def start(programs: Callable[[], Iterable[tuple[Any, Any]]]) -> Callable[[], Non
     return stop
 
 
-def around(function: Callable, part: Part) -> Callable:
+def around(function: Callable, part: ObservedFunction) -> Callable:
     where = short_line(line_text(part.line)) if part.line else ""
     name = short_line(part.name) if part.step < 0 else part.name
     label = f"burnish {WORDS.get(part.kind, part.kind)} {name}" + (f"  {where}" if where else "")

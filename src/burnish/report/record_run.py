@@ -25,8 +25,8 @@ from ..errors import UserError
 from ..events import Event, subscribe
 from .exclude_from_capture import exclude_from_capture
 from .explain_report import list_operations
-from .guard_misses import Failure, advice, by_nearness, values
-from .profile_segments import Part, Profile, bytes_of
+from .guard_misses import GuardMiss, advice, by_nearness, values
+from .profile_segments import ObservedFunction, Profile, bytes_of
 from .text_layout import cut, line_text
 
 KINDS = (
@@ -56,12 +56,12 @@ LINES_AROUND = 3
 TEXT_SHOWN = 4000
 
 
-class Measured:
+class FunctionCalls:
     """The calls of one function of a segment."""
 
     __slots__ = ("best", "bytes", "calls", "part", "seconds", "steps")
 
-    def __init__(self, part: Part):
+    def __init__(self, part: ObservedFunction):
         self.part = part._replace(segment=None, program=None)
         origins = None if part.program is None else part.program.run.__globals__.get("_origins")
         self.steps: list[str] = [] if origins is None else origins.names
@@ -128,10 +128,10 @@ class RunRecorder:
             self.threads[thread] = threading.current_thread().name
         self.spans.append((category, name, line, start, seconds, thread))
 
-    def around(self, function: Callable, part: Part) -> Callable:
+    def around(self, function: Callable, part: ObservedFunction) -> Callable:
         """A function that also records its calls."""
         record = self.segment_record(part.segment, part.place)
-        measured = Measured(part)
+        measured = FunctionCalls(part)
         record["measured"].append(measured)
         kind, name, line, span = part.kind, part.name, line_text(part.line), self.span
         is_graph = kind == "graph"
@@ -232,7 +232,7 @@ class RunRecorder:
         return record
 
     def miss_record(self, time: float, data: dict[str, Any]) -> dict[str, Any]:
-        nearest, *_ = [*by_nearness([Failure(*failure) for failure in data["failures"]]), []]
+        nearest, *_ = [*by_nearness([GuardMiss(*failure) for failure in data["failures"]]), []]
         failures = [dict(zip(("expected", "found"), values(f), strict=True), source=f.source) for f in nearest]
         record = {
             "at": time - self.started,

@@ -16,7 +16,7 @@ from collections.abc import Callable, Collection
 from typing import Any, TextIO
 
 from ..events import Event, subscribe
-from .guard_misses import Failure, render_miss
+from .guard_misses import GuardMiss, render_miss
 from .text_layout import cut, shown
 
 _lock = threading.Lock()
@@ -46,7 +46,7 @@ def render(event: Event) -> str:
     """An event as text, with the lines after the first indented."""
     text = event.data.get("text")
     if text is None and "failures" in event.data:
-        failures = [Failure(*failure) for failure in event.data["failures"]]
+        failures = [GuardMiss(*failure) for failure in event.data["failures"]]
         text = render_miss(event.data["function"], event.data["location"], failures)
     if text is None:
         text = "  ".join(f"{name}={_short(value)}" for name, value in event.data.items())

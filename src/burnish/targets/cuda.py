@@ -30,7 +30,7 @@ from ..schedule.loops.loop_ir import Kernel
 from ..tensors.fit_size_formulas import Space
 
 if TYPE_CHECKING:
-    from ..codegen.triton.symbolic_size_kernel import SymbolicKernel
+    from ..codegen.triton.symbolic_size_kernel import SymbolicTritonKernel
 
 
 @once
@@ -66,10 +66,12 @@ def compile_symbolic_for_gpu(alike: Sequence[Sequence[Launch]], space: Space) ->
     return compile_symbolic_kernels(symbolic_kernels_of(alike, space), space.points[0], index_of(alike[0][0].device))
 
 
-def symbolic_kernels_of(alike: Sequence[Sequence[Launch]], space: Space) -> list[SymbolicKernel]:
-    from ..codegen.triton.symbolic_size_kernel import SymbolicKernel
+def symbolic_kernels_of(alike: Sequence[Sequence[Launch]], space: Space) -> list[SymbolicTritonKernel]:
+    from ..codegen.triton.symbolic_size_kernel import SymbolicTritonKernel
 
-    return [SymbolicKernel([launch.kernel for launch in launches], launches[0].numbers, space) for launches in alike]
+    return [
+        SymbolicTritonKernel([launch.kernel for launch in launches], launches[0].numbers, space) for launches in alike
+    ]
 
 
 def index_of(device: torch.device) -> int:

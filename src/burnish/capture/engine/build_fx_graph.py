@@ -18,7 +18,7 @@ from ..guards.object_sources import is_module_state
 from ..guards.tensor_metadata import WithoutRules
 from ..numbers import live_scalars
 from ..pytorch import torch_call_roles
-from .torch_call_records import Call, Handle
+from .torch_call_records import Handle, TorchCall
 
 if TYPE_CHECKING:
     from .graph_recorder import Recorder
@@ -87,7 +87,7 @@ class GraphBuilder:
                     facts = example.dtype, tuple(example.shape)
             node.meta[INPUT] = InputFacts(is_module_state(handle.source), *facts)
 
-    def add_call(self, call: Call) -> torch.fx.Node:
+    def add_call(self, call: TorchCall) -> torch.fx.Node:
         args = tuple(map(self.argument, call.args))
         kwargs = {k: self.argument(v) for k, v in call.kwargs.items()}
         # The arguments are set afterwards: creating a node with them searches them for symbolic numbers.

@@ -383,7 +383,7 @@ class OtherSet(NamedTuple):
     """A set that is an argument, as it was then."""
 
     kind: type
-    steps: set_iteration_order.Steps
+    steps: set_iteration_order.BuildSteps
     elements: list
 
 

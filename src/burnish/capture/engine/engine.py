@@ -29,7 +29,7 @@ from ...runtime.program.restore_inputs_on_error import is_half_done
 from ...runtime.segment_records import EAGER_STAYS, Continuation, ResultsChanged, Segment
 from ...tensors.torch_state import autocast_nesting
 from .. import breaks
-from ..guards.arguments_of_eager_calls import Arguments
+from ..guards.arguments_of_eager_calls import EagerCallArguments
 from ..guards.tensor_metadata import restore_state
 from ..interpreter import argument_binding, keyboard_interrupts
 from ..interpreter.bytecode_decoder import decode
@@ -71,7 +71,7 @@ class Program:
         self.changing: dict[tuple, Any] = {}  # by path, numbers that differed between two runs: before, and now
         self.capabilities = TraceCapabilities()
         self.ran_compiled = False  # whether the last call ran a graph
-        self.first_call: Arguments | None = None  # one that ran as plain Python, because of a stance
+        self.first_call: EagerCallArguments | None = None  # one that ran as plain Python, because of a stance
         self.others: dict[Any, Program] = {}  # by backend: see ``with_backend``
         code = decode(function.__code__)
         frame = Frame(code, function.__globals__, function.__builtins__, [])  # type: ignore[attr-defined]

@@ -42,7 +42,7 @@ from ..pytorch.writes_of_calls import version_of
 from ..subclasses import interpret_function_modes, interpret_rules
 from ..subclasses.subclass_tensors import subclasses_in
 from ..symbolic_sizes import unbacked_sizes
-from .torch_call_records import Call, Handle, NotRecordable
+from .torch_call_records import Handle, NotRecordable, TorchCall
 
 _new_call = tuple.__new__
 
@@ -74,7 +74,7 @@ class Recorder(TorchFunctionMode):
         self.tracer = tracer
         # Random calls must draw the numbers that the backend's code will draw.
         self.perform = getattr(tracer.options.backend, "perform", None) or CALL
-        self.calls: list[Call] = []
+        self.calls: list[TorchCall] = []
         self.warnings: dict = {}  # that these have given
         self.known: dict[int, tuple[Any, Handle]] = {}
         self.inputs: list[Handle] = []
@@ -184,7 +184,7 @@ class Recorder(TorchFunctionMode):
             return False  # an existing tensor: the call changed it, or returned it
         calls = self.calls
         table[id(result)] = (weakref.ref(result), Handle(len(calls)))
-        calls.append(_new_call(Call, (known.target, tuple(values[:count]), names, self.tracer.user_line())))
+        calls.append(_new_call(TorchCall, (known.target, tuple(values[:count]), names, self.tracer.user_line())))
         return True
 
     def guard_place(self, question: Callable, tensor: torch.Tensor) -> None:
@@ -273,7 +273,7 @@ class Recorder(TorchFunctionMode):
         if name in number_arguments.FILLED:
             live_allowed = number_arguments.is_filled_by_number(name, args, kwargs)
         args, kwargs = specialize_inexact_scalars.with_exact_numbers(name, args, kwargs)
-        call = Call(
+        call = TorchCall(
             target,
             tuple([a if type(a) in IMMEDIATE else argument(a, live_allowed or k == at) for k, a in enumerate(args)]),
             {k: argument(v, live_allowed or k == keyword) for k, v in kwargs.items()},
@@ -286,7 +286,7 @@ class Recorder(TorchFunctionMode):
             self.known.pop(id(result), None)  # it returns its argument, and later uses depend on the wait
         self.register(result, place)
 
-    def add(self, call: Call) -> Handle:
+    def add(self, call: TorchCall) -> Handle:
         self.calls.append(call)
         return Handle(len(self.calls) - 1)
 
@@ -395,10 +395,10 @@ class Recorder(TorchFunctionMode):
 
     def number(self, target: Any, operands: tuple) -> Handle:
         """Record a call that returns a Python number."""
-        return self.add(Call(target, tuple(self.argument(o, True) for o in operands), {}, self.tracer.user_line()))
+        return self.add(TorchCall(target, tuple(self.argument(o, True) for o in operands), {}, self.tracer.user_line()))
 
-    def new_call(self, target: Any, args: tuple, line: str | None) -> Call:
-        return Call(target, args, {}, line)
+    def new_call(self, target: Any, args: tuple, line: str | None) -> TorchCall:
+        return TorchCall(target, args, {}, line)
 
     # ---- marks, to undo the calls of one instruction
 

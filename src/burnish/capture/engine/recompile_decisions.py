@@ -20,7 +20,7 @@ from ...foundation.torch_private import (
 from ...frontend import torch_config, torch_errors
 from ...frontend.stance import LATER
 from ...runtime.segment_records import Continuation
-from ..guards.arguments_of_eager_calls import Arguments, has_tensor
+from ..guards.arguments_of_eager_calls import EagerCallArguments, has_tensor
 from ..guards.guards import first_failure
 from ..guards.tensor_metadata import default_device
 from .interpreted_or_native import OBSERVES, observes
@@ -52,7 +52,7 @@ def why_not_trace(program: Program, continuation: Continuation, slots: list) -> 
         return of_replaced_builtin(program, continuation, replaced[0])
     if continuation is program.entry and observes(program.function):
         if program.options.fullgraph:
-            raise torch_errors.made("Unsupported", Plain(f"{continuation.location}: {OBSERVES}"))
+            raise torch_errors.made("Unsupported", TextReason(f"{continuation.location}: {OBSERVES}"))
         give_up(continuation, OBSERVES)
         return OBSERVES
     stance = program.options.stance()
@@ -61,7 +61,7 @@ def why_not_trace(program: Program, continuation: Continuation, slots: list) -> 
     if stance == "eager_on_recompile":
         return "stance is eager_on_recompile"
     if stance in LATER and continuation is program.entry and not continuation.segments and program.first_call is None:
-        program.first_call = Arguments(slots)
+        program.first_call = EagerCallArguments(slots)
         return f"stance is {stance}, and this is the first call"
     if continuation.segments and continuation.is_full(variants_limit(program)):
         why = (
@@ -69,7 +69,7 @@ def why_not_trace(program: Program, continuation: Continuation, slots: list) -> 
             f"is another: {last_difference(continuation, slots)}"
         )
         if limit_is_strict(program):
-            raise torch_errors.made("FailOnRecompileLimitHit", Plain(f"{continuation.location}: {why}"))
+            raise torch_errors.made("FailOnRecompileLimitHit", TextReason(f"{continuation.location}: {why}"))
         give_up(continuation, why, cause="limit")
         return continuation.why_given_up
     return None
@@ -79,7 +79,7 @@ def of_replaced_builtin(program: Program, continuation: Continuation, name: str)
     why = f"builtins.{name} is replaced, which torch's own code needs"
     with own_builtins.usual():
         if program.options.fullgraph:
-            raise torch_errors.made("Unsupported", Plain(f"{continuation.location}: {why}"))
+            raise torch_errors.made("Unsupported", TextReason(f"{continuation.location}: {why}"))
         warn_of_replaced_builtin(name)
     return why
 
@@ -149,7 +149,7 @@ def explain_miss(program: Program, continuation: Continuation, slots: list) -> N
             asked = "the stance is fail_on_recompile"
         raise torch_errors.made(
             "RecompileError",
-            Plain(
+            TextReason(
                 "\n".join(
                     [
                         f"{continuation.location} would be compiled{again}, and {asked}.",
@@ -186,7 +186,7 @@ LONGEST = 200
 """Characters of an expression over many numbers."""
 
 
-class Plain:
+class TextReason:
     """A reason given as text."""
 
     def __init__(self, text: str):

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 
-class Call(NamedTuple):
+class TorchCall(NamedTuple):
     target: Any  # a callable, or the name of a tensor method
     args: tuple
     kwargs: dict

@@ -22,7 +22,7 @@ from ...runtime.contest import compile_activity_counter
 from ...runtime.segment_records import Continuation
 from ...tensors.torch_state import autocast_nesting
 from .. import breaks
-from ..guards.arguments_of_eager_calls import Arguments, values_in
+from ..guards.arguments_of_eager_calls import EagerCallArguments, values_in
 from ..guards.changing_numbers import changed_numbers, value_at
 from ..guards.guards import MISSING_ERRORS
 from ..guards.object_sources import Source
@@ -132,7 +132,7 @@ def trace_on(
         numbers |= changed_numbers(segment.guards, slots)
     program.changing |= numbers
     if program.first_call is not None and continuation is program.entry:
-        program.changing |= program.first_call.changed_numbers(Arguments(slots))
+        program.changing |= program.first_call.changed_numbers(EagerCallArguments(slots))
     tracer.changing, tracer.go_on = frozenset(program.changing), machine_after_break
     tracer.earlier_segments = len(continuation.segments)
     tracer.capabilities = dataclasses.replace(program.capabilities)
@@ -267,7 +267,7 @@ def choose_symbolic_sizes(
             known.update(changed_sizes(segment.guards, read))
         known.update({SymbolPlace(path, NUMBER): both for path, both in numbers.items() if type(both[1]) is int})
         if program.first_call is not None and continuation is program.entry:
-            changes = program.first_call.changed_sizes(Arguments(slots))
+            changes = program.first_call.changed_sizes(EagerCallArguments(slots))
             known.update({SymbolPlace(*place): sizes for place, sizes in changes.items()})
     moved = {}
     if dynamic is not False and said.spec is None and torch_config.dynamo("automatic_dynamic_shapes", True):

@@ -132,7 +132,7 @@ class Tracer(Machine):
         self.cached_answers: Any = None  # CachedAnswers, once a cached function gets a live number
         self.chosen: list[Any] = []  # results of min() and max() of tensors: see tensor_extremes
         self.region: Any = None  # a checkpointed call that is being interpreted (checkpointing.Region)
-        self.effects: list[Any] = activation_checkpointing.Effects(self)
+        self.effects: list[Any] = activation_checkpointing.TraceEffects(self)
         self.filters: dict[int, Any] = {}  # by block: warning filters that differ from the segment's start
         self.arrays: dict[int, Any] = {}  # NumPy arrays made of constants: see constant_arrays
         self.shared_arrays: dict[int, Any] = {}  # arrays and NumPy scalars, with their tensors: see graph_arrays

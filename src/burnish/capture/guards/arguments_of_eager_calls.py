@@ -20,7 +20,7 @@ LEAST = 2
 """Sizes below are compiled separately."""
 
 
-class Arguments:
+class EagerCallArguments:
     """The shapes of tensors, and the numbers, among the arguments of a call."""
 
     def __init__(self, slots: list):
@@ -32,7 +32,7 @@ class Arguments:
             elif type(value) in NUMBERS:
                 self.numbers[source.path()] = value
 
-    def changed_sizes(self, now: Arguments) -> dict[tuple[tuple, int], tuple[int, int]]:
+    def changed_sizes(self, now: EagerCallArguments) -> dict[tuple[tuple, int], tuple[int, int]]:
         """The dimensions that have another size now, as path and dimension, with both sizes."""
         found: dict[tuple[tuple, int], tuple[int, int]] = {}
         for path, shape in self.shapes.items():
@@ -44,7 +44,7 @@ class Arguments:
                     found[path, dim] = before, size
         return found
 
-    def changed_numbers(self, now: Arguments) -> dict[tuple, tuple[Any, Any]]:
+    def changed_numbers(self, now: EagerCallArguments) -> dict[tuple, tuple[Any, Any]]:
         """The numbers that are others now, of the same type, by their paths: before, and now."""
         pairs = [(path, value, now.numbers.get(path)) for path, value in self.numbers.items()]
         return {path: (value, other) for path, value, other in pairs if type(value) is type(other) and value != other}

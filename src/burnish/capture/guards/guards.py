@@ -349,13 +349,13 @@ def typed_key(value: Any) -> Any:
     return (kind, value)
 
 
-class Failure(NamedTuple):
+class GuardFailure(NamedTuple):
     source: str
     expected: str
     found: str
 
 
-def first_failure(guards: list[Guard], slots: list) -> Failure | None:
+def first_failure(guards: list[Guard], slots: list) -> GuardFailure | None:
     """The first guard that does not hold for ``slots``, in words."""
     for guard in guards:
         writer = CheckWriter()
@@ -364,16 +364,16 @@ def first_failure(guards: list[Guard], slots: list) -> Failure | None:
             probe = writer.function("probe", "S", f"({condition}, {_found_expression(guard, writer)})")
         except Exception as error:  # a guard that cannot be displayed must not hide the miss itself
             reraise_from_outside(error)
-            return Failure(str(guard.source), guard.kind, f"could not be evaluated: {error}")
+            return GuardFailure(str(guard.source), guard.kind, f"could not be evaluated: {error}")
         answer = probe(slots)
         if answer is None:
-            return Failure(str(guard.source), f"to exist ({guard.kind})", "not there")
+            return GuardFailure(str(guard.source), f"to exist ({guard.kind})", "not there")
         if answer[0]:
             try:
                 return _in_words(guard, answer[1])
             except Exception as error:  # a repr that raises, or an integer of more digits than Python writes
                 reraise_from_outside(error)
-                return Failure(guard.kind, _short(guard.expected), _short(answer[1]))
+                return GuardFailure(guard.kind, _short(guard.expected), _short(answer[1]))
     return None
 
 
@@ -406,29 +406,29 @@ WORDS: Mapping[str, Callable[[str, Any, Any], tuple[str, str, str]]] = {
 """For each kind of guard: what it looks at, what it expects and what it has found."""
 
 
-def _in_words(guard: Guard, found: Any) -> Failure:
+def _in_words(guard: Guard, found: Any) -> GuardFailure:
     kind, source, expected = guard
     where = str(source)
     if kind == "state":
         for name, a, b in zip(STATE_NAMES, expected, found, strict=True):
             if a != b:
-                return Failure(name, repr(a), repr(b))
+                return GuardFailure(name, repr(a), repr(b))
     if kind == "tensor":
         facts = tensor_facts(found)
         if not facts:
-            return Failure(where, "a tensor", type(found).__name__)
+            return GuardFailure(where, "a tensor", type(found).__name__)
         for name, a, b in zip(FACT_NAMES, expected, facts, strict=True):
             if a != b:
-                return Failure(f"{where} ({name})", _fact(a), _fact(b))
+                return GuardFailure(f"{where} ({name})", _fact(a), _fact(b))
     if kind == "open tensor":
         facts = open_facts(found, *expected[1:]) or tensor_facts(found)
         for name, a, b in zip(FACT_NAMES, expected[0], facts, strict=False):
             if a != b:
-                return Failure(f"{where} ({name if name != 'strides' else 'lying as it did'})", _fact(a), _fact(b))
-        return Failure(where, "a tensor", type(found).__name__)
+                return GuardFailure(f"{where} ({name if name != 'strides' else 'lying as it did'})", _fact(a), _fact(b))
+        return GuardFailure(where, "a tensor", type(found).__name__)
     if kind in WORDS:
-        return Failure(*WORDS[kind](where, expected, found))
-    return Failure(where, _short(expected), _short(found))
+        return GuardFailure(*WORDS[kind](where, expected, found))
+    return GuardFailure(where, _short(expected), _short(found))
 
 
 def _fact(value: Any) -> str:

@@ -42,7 +42,7 @@ class Head(ctypes.Structure):
     ]
 
 
-class Table(NamedTuple):
+class SetTable(NamedTuple):
     """A set's table as it is in memory."""
 
     mask: int
@@ -63,7 +63,7 @@ class Layout(NamedTuple):
     hashes: tuple[int, ...]
 
 
-class Steps(NamedTuple):
+class BuildSteps(NamedTuple):
     """``order``: the elements by index, then the fillers. ``copied``: how many of these come as a set, and whether the
     others do."""
 
@@ -122,7 +122,7 @@ class SameObjects:
         )
 
 
-class StandIn:
+class ElementStandIn:
     """An object with the hash of an element."""
 
     __slots__ = ("hashed",)
@@ -134,19 +134,19 @@ class StandIn:
         return self.hashed
 
 
-def table_of(items: Any) -> Table:
+def table_of(items: Any) -> SetTable:
     """Another thread may change the set meanwhile, but not between the reads of ``table`` and ``mask``, and the copy:
     no call is among them."""
     head = Head.from_address(id(items))
     entries = head.table[: head.mask + 1 << 4]
-    return Table(len(entries) // ENTRY - 1, head.fill, head.finger, entries)
+    return SetTable(len(entries) // ENTRY - 1, head.fill, head.finger, entries)
 
 
 def layout_of(items: Any) -> Layout:
     return layout_in(table_of(items))
 
 
-def layout_in(table: Table) -> Layout:
+def layout_in(table: SetTable) -> Layout:
     hashes = table.column(1)
     places = tuple(i for i, key in enumerate(table.column(0)) if key and hashes[i] != REMOVED)
     return Layout(
@@ -186,12 +186,12 @@ IS_UNDERSTOOD = _is_understood()
 
 
 class Expected(NamedTuple):
-    table: Table
+    table: SetTable
     numbers: dict[Any, int]  # of the elements, in order, which are kept
     without_hash: tuple[int, ...]  # the places of elements whose hash is 0, which empty places have, too
 
 
-def expected_layout(table: Table, elements: list) -> Expected:
+def expected_layout(table: SetTable, elements: list) -> Expected:
     layout = layout_in(table)
     places = tuple(p for p, hashed in zip(layout.places, layout.hashes, strict=True) if hashed == 0)
     return Expected(table, {remembered(e): i for i, e in enumerate(elements)}, places)
@@ -213,7 +213,7 @@ def has_other_layout(items: Any, expected: Expected) -> bool:
 # ---- making a set again
 
 
-def make(kind: type, steps: Steps, elements: Iterable) -> Any:
+def make(kind: type, steps: BuildSteps, elements: Iterable) -> Any:
     if kind is frozenset and not steps.copied[0]:
         return frozenset([*map([*elements].__getitem__, steps.order)])
     items: set = set()
@@ -221,7 +221,7 @@ def make(kind: type, steps: Steps, elements: Iterable) -> Any:
     return items if kind is set else frozenset(items)
 
 
-def fill(items: set, steps: Steps, elements: Iterable) -> None:
+def fill(items: set, steps: BuildSteps, elements: Iterable) -> None:
     """The same in an empty set, without calling methods of a subclass."""
     elements = [*elements, *steps.fillers]
     ordered = [*map(elements.__getitem__, steps.order)]
@@ -244,12 +244,12 @@ def is_made_in_order(items: Any) -> bool:
     if not IS_UNDERSTOOD:
         return False
     layout = layout_of(items)
-    stand_ins = [*map(StandIn, layout.hashes)]
+    stand_ins = [*map(ElementStandIn, layout.hashes)]
     made = (set if isinstance(items, set) else frozenset)(stand_ins)
     return list(made) == stand_ins and layout_of(made) == layout
 
 
-def how_to_make(items: Any, hashes_once: bool = False) -> Steps | None:
+def how_to_make(items: Any, hashes_once: bool = False) -> BuildSteps | None:
     """The steps by which ``make`` makes a set with the layout of this one, which no other thread knows; None if none
     were found. ``hashes_once``: elements are asked for their hash only once."""
     if not IS_UNDERSTOOD:
@@ -257,7 +257,7 @@ def how_to_make(items: Any, hashes_once: bool = False) -> Steps | None:
     layout = layout_of(items)
     free = removed_places(items, layout) if layout.removed else []
     fillers = tuple(filler_of(place, layout) for place in free)
-    stand_ins = [*map(StandIn, layout.hashes)]
+    stand_ins = [*map(ElementStandIn, layout.hashes)]
     kind = set if issubclass(type(items), set) else frozenset
     for steps in candidates(layout, free, fillers):
         if hashes_once and steps.copied[1]:
@@ -274,7 +274,7 @@ def filler_of(place: int, layout: Layout) -> int:
     return next(n for n in itertools.count(place + layout.size, layout.size) if n not in layout.hashes)
 
 
-def candidates(layout: Layout, free: Sequence[int], fillers: tuple[int, ...]) -> Iterator[Steps]:
+def candidates(layout: Layout, free: Sequence[int], fillers: tuple[int, ...]) -> Iterator[BuildSteps]:
     places, hashes = (*layout.places, *free), (*layout.hashes, *fillers)
     count = len(places)
     orders = [tuple(range(count))]
@@ -285,9 +285,9 @@ def candidates(layout: Layout, free: Sequence[int], fillers: tuple[int, ...]) ->
     for order in orders:
         few = (count, layout.size // 4, layout.size // 2 - 1, *range(0, count, 1 + count // 16))
         for at in range(count + 1) if count <= MOST_TRIED else few:
-            yield Steps((at, False), order, fillers, layout.finger)
+            yield BuildSteps((at, False), order, fillers, layout.finger)
             if count - at > 1:
-                yield Steps((at, True), order, fillers, layout.finger)
+                yield BuildSteps((at, True), order, fillers, layout.finger)
 
 
 def order_of_arrival(size: int, places: Sequence[int], hashes: Sequence[int]) -> tuple[int, ...] | None:

@@ -16,7 +16,7 @@ from typing import Any
 import torch
 
 from ...runtime.argument_trees import mapped
-from ..engine.torch_call_records import Call
+from ..engine.torch_call_records import TorchCall
 from ..interpreter.frames import MISSING
 from . import live_scalars
 from .live_scalars import Expression
@@ -97,7 +97,7 @@ def make_tensor(m: Any, function: Any, args: tuple, kwargs: dict) -> Any:
     constant = value.clone()
     recorder = m.recorder
     handle = recorder.input(m.heap.sources.pin(constant), constant)
-    recorder.register(value, recorder.add(Call("clone", (handle,), {}, m.user_line())))
+    recorder.register(value, recorder.add(TorchCall("clone", (handle,), {}, m.user_line())))
     m.answer = None
     return value
 

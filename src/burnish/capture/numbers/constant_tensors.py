@@ -15,7 +15,7 @@ from typing import Any
 
 import torch
 
-from ..engine.torch_call_records import Call, Handle
+from ..engine.torch_call_records import Handle, TorchCall
 from ..guards.tensor_metadata import TENSOR_TYPES
 from ..pytorch import torch_call_roles, writes_of_calls
 from ..symbolic_sizes.unbacked_sizes import takes_sizes
@@ -93,7 +93,7 @@ def is_known(m: Any, value: Any) -> bool:
     return True
 
 
-def live_content(m: Any, call: Call) -> Any:
+def live_content(m: Any, call: TorchCall) -> Any:
     """The live scalar that ``torch.tensor`` has made a tensor of, by this call; None for other calls."""
     if call.target is not torch.full or call.args[:1] != ((),) or not isinstance(call.args[-1], Handle):
         return None  # or the program's own torch.full, which may be given names

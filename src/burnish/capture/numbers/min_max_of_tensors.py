@@ -19,7 +19,7 @@ from ..interpreter.frames import MISSING
 from ..pytorch import writes_of_calls
 
 
-class Chosen(NamedTuple):
+class ChosenOperand(NamedTuple):
     result: torch.Tensor
     at: torch.Tensor
     """Which of the operands it is."""
@@ -47,7 +47,7 @@ def choose(m: Any, builtin: Callable, args: tuple, kwargs: dict) -> Any:
     for i, x in enumerate(operands[1:], 1):
         is_better = m.perform(torch.lt if builtin is min else torch.gt, x, best)
         best, at = m.perform(torch.where, is_better, x, best), m.perform(torch.where, is_better, i, at)
-    m.chosen.append(Chosen(best, at, operands, len(m.recorder.calls)))
+    m.chosen.append(ChosenOperand(best, at, operands, len(m.recorder.calls)))
     return best
 
 

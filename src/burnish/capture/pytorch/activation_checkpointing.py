@@ -273,7 +273,7 @@ class CapturedRegion(Region):
         recorder, origin = self.m.recorder, self.m.heap.origin_of(x)
         return recorder.handle_of(x) or origin and recorder.input_of.get(id(origin.source))
 
-    def steps(self, draws: bool, given: set[int]) -> tuple[eager_activation_checkpointing.Steps, list[Any]]:
+    def steps(self, draws: bool, given: set[int]) -> tuple[eager_activation_checkpointing.RecordedCalls, list[Any]]:
         """The recorded calls, and their inputs."""
         recorder, start = self.m.recorder, self.start.calls
         inputs: list[Any] = []
@@ -365,7 +365,7 @@ def function_of(target: Any, perform: Callable) -> Callable:
     return lambda *args, **kwargs: perform(function, args, kwargs)
 
 
-class Effects(list):
+class TraceEffects(list):
     """The side effects of a trace. A region allows none, but for the nested call of a rule."""
 
     def __init__(self, m: Any):

@@ -28,7 +28,7 @@ from ...runtime.eager.cond import Branches
 from .. import breaks
 from ..engine.build_fx_graph import GRAPH_NAME
 from ..engine.interpreted_or_native import is_trusted
-from ..engine.torch_call_records import Call, Handle, handles_in
+from ..engine.torch_call_records import Handle, TorchCall, handles_in
 from ..guards.tensor_metadata import TENSOR_TYPES
 from ..interpreter.frames import MISSING
 from ..numbers.graph_numbers import fits_in_64_bits
@@ -107,7 +107,7 @@ def select(predicate, on_true, on_false, operands):  # type: ignore[no-untyped-d
 class Side:
     """One recorded branch."""
 
-    def __init__(self, calls: list[Call], outputs: list[Handle], examples: list[torch.Tensor], spec: Any):
+    def __init__(self, calls: list[TorchCall], outputs: list[Handle], examples: list[torch.Tensor], spec: Any):
         self.calls, self.outputs, self.examples, self.spec = calls, outputs, examples, spec
 
 
@@ -183,9 +183,9 @@ class Branch(GraphRegion):
         handles = [*(recorder.tensor(value) for value in (self.predicate, *operands)), *numbers.values()]
         made = branches(self.predicate, *operands, *values)
         if not m.options.wants_operators:
-            call = Call(branches, tuple(handles), {}, m.user_line())
+            call = TorchCall(branches, tuple(handles), {}, m.user_line())
         else:
-            call = Call(torch.ops.higher_order.cond, (handles[0], *graphs, tuple(handles[1:])), {}, m.user_line())
+            call = TorchCall(torch.ops.higher_order.cond, (handles[0], *graphs, tuple(handles[1:])), {}, m.user_line())
         recorder.register(made, recorder.add(call))
         m.answer = None
         return pytree.tree_unflatten(list(made), second.spec)

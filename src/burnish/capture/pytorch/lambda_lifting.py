@@ -42,7 +42,7 @@ class NotLifted(Exception):
     """The message is the reason."""
 
 
-class Given(NamedTuple):
+class ArgumentIndex(NamedTuple):
     """A tensor or a number, as the index of an argument of the node."""
 
     number: int
@@ -54,12 +54,12 @@ class Container(NamedTuple):
     parts: tuple
 
 
-class Function(NamedTuple):
+class ClosureTemplate(NamedTuple):
     like: FunctionType
     cells: tuple
 
 
-class Made(NamedTuple):
+class BoundCallableTemplate(NamedTuple):
     """A bound method or a partial."""
 
     kind: Callable
@@ -91,7 +91,7 @@ class Lifter:
         ):
             raise NotLifted(f"{function.__qualname__} holds what it cannot be given")
         self.under_way.add(id(function))
-        made = Function(
+        made = ClosureTemplate(
             self.checked(function),
             tuple(self.value(self.held_by(cell), function.__qualname__) for cell in function.__closure__ or ()),
         )
@@ -108,25 +108,25 @@ class Lifter:
         """The value of a closure cell. A cell from outside is read, and guarded, as if its function read it."""
         return cell_value(cell) if self.m.heap.origin_of(cell) is None else self.m.load_cell(cell)
 
-    def made(self, value: Any, holder: str) -> Made:
+    def made(self, value: Any, holder: str) -> BoundCallableTemplate:
         """If it comes from outside, the heap has guarded its content."""
         if type(value) is MethodType:
             parts, keywords = (value.__func__, value.__self__), {}
         else:
             parts, keywords = (value.func, *value.args), value.keywords
         named = Container(dict, tuple(keywords), tuple(self.value(part, holder) for part in keywords.values()))
-        return Made(type(value), tuple(self.value(part, holder) for part in parts), named)
+        return BoundCallableTemplate(type(value), tuple(self.value(part, holder) for part in parts), named)
 
     def value(self, value: Any, holder: str) -> Any:
         m, kind = self.m, type(value)
         if isinstance(value, Live):
             self.given.append(value)
-            return Given(len(self.given) - 1)
+            return ArgumentIndex(len(self.given) - 1)
         if isinstance(value, IMMEDIATE) or is_native(value):
             return value
         if kind in TENSOR_TYPES and m.knows(value):
             self.given.append(value)
-            return Given(len(self.given) - 1)
+            return ArgumentIndex(len(self.given) - 1)
         if kind is FunctionType:
             return self.function(value)
         if kind is MethodType or kind is functools.partial:
@@ -152,14 +152,14 @@ def starts_at_something_fixed(source: Any) -> bool:
 
 def made_of(part: Any, given: tuple) -> Any:
     kind = type(part)
-    if kind is Given:
+    if kind is ArgumentIndex:
         return given[part.number]
     if kind is Container:
         parts = [made_of(one, given) for one in part.parts]
         return part.kind(parts) if part.keys is None else dict(zip(part.keys, parts, strict=True))
-    if kind is Made:
+    if kind is BoundCallableTemplate:
         return part.kind(*[made_of(one, given) for one in part.parts], **made_of(part.keywords, given))
-    if kind is Function:
+    if kind is ClosureTemplate:
         like = part.like
         cells = tuple([CellType(made_of(cell, given)) for cell in part.cells])
         made = FunctionType(like.__code__, like.__globals__, like.__name__, like.__defaults__, cells or None)

@@ -29,7 +29,7 @@ from ...foundation.torch_private import (
     len_torch_function_stack,
     nn_functions,
 )
-from ..engine.torch_call_records import Call, Handle
+from ..engine.torch_call_records import Handle, TorchCall
 from ..guards.tensor_metadata import TENSOR_TYPES
 from ..interpreter.emulated_frames import call_at_line
 from ..interpreter.frames import MISSING
@@ -53,7 +53,7 @@ _new_call = tuple.__new__
 _places: dict[tuple, tuple[list, list] | None] = {}
 
 
-class Given(int):
+class ArgumentPosition(int):
     """The index of a call's argument: positional ones first, then keywords."""
 
 
@@ -84,18 +84,18 @@ class LearnedCallForm:
         given = (*args, *kwargs.values())
         by_position, by_name = places
         return (
-            tuple([given[at] if type(at) is Given else at for at in by_position]),
-            {name: given[at] if type(at) is Given else at for name, at in by_name},
+            tuple([given[at] if type(at) is ArgumentPosition else at for at in by_position]),
+            {name: given[at] if type(at) is ArgumentPosition else at for name, at in by_name},
         )
 
     def places(self, function: Any, count: int, names: tuple[str, ...]) -> tuple[list, list] | None:
         """Where to find the mode's arguments in a call with ``count`` positional arguments and these keywords: a
-        ``Given``, or a default value."""
+        ``ArgumentPosition``, or a default value."""
         assert self.by_position is not None
         values = bound(
             function,
-            tuple(map(Given, range(count))),
-            dict(zip(names, map(Given, itertools.count(count)), strict=False)),
+            tuple(map(ArgumentPosition, range(count))),
+            dict(zip(names, map(ArgumentPosition, itertools.count(count)), strict=False)),
         )
         if len(values) != len(self.by_position) + len(self.by_name) or count > function.__code__.co_argcount:
             return None
@@ -231,7 +231,7 @@ def record_learned_call(
             count = len(args)
             calls.append(
                 _new_call(
-                    Call,
+                    TorchCall,
                     (
                         shown.target,
                         tuple(values[:count]) if kwargs else tuple(values),

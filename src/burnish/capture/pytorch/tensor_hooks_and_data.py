@@ -29,7 +29,7 @@ from ...runtime.eager import tensor_object_state as steps
 from ...runtime.program.restore_inputs_on_error import INDEXING, has_failing_name, is_of_torch, name_of_function
 from ...tensors.tensor_types import is_leaf
 from .. import breaks
-from ..engine.torch_call_records import Call, Handle, handles_in
+from ..engine.torch_call_records import Handle, TorchCall, handles_in
 from ..guards.tensor_metadata import TENSOR_TYPES
 from ..interpreter.frames import MISSING
 from ..numbers.live_scalars import Live
@@ -77,7 +77,7 @@ def hook_in_graph(m: Any, tensor: Any, function: Any) -> Any:
         return traced_gradient_hooks.register(m, tensor, function)
     node = m.recorder.tensor(tensor)
     handle = m.plainly(tensor.register_hook, function)
-    slot = steps.Slot()
+    slot = steps.HookSlot()
     place = step(m, steps.register_hook, node)
     m.recorder.register_object(slot, Handle(place, (0,)))
     m.recorder.register_object(handle, Handle(place, (1,)))
@@ -168,7 +168,7 @@ def may_fail_after_assignment(m: Any) -> bool:
     return any(may_fail(call) for call in calls[first + 1 :])
 
 
-def may_fail(call: Call) -> bool:
+def may_fail(call: TorchCall) -> bool:
     name = call.target if type(call.target) is str else name_of_function(call.target)
     if name in INDEXING:
         return len(call.args) > 1 and next(handles_in(call.args[1:2]), None) is not None
@@ -189,7 +189,7 @@ def set_requires_grad(m: Any, tensor: Any, flag: Any) -> Any:
     if tensor.requires_grad is not flag:
         node = m.recorder.tensor(tensor)
         m.plainly(tensor.requires_grad_, flag)
-        m.recorder.calls.append(Call("requires_grad_", (node, flag), {}, m.user_line()))
+        m.recorder.calls.append(TorchCall("requires_grad_", (node, flag), {}, m.user_line()))
         m.answer = None
     return None
 
@@ -211,7 +211,7 @@ def step(m: Any, target: Callable, *nodes: Handle) -> int:
     """Record a step. Returns its position."""
     if m.symbolic_sizes is not None:
         m.symbolic_sizes.symbols.settle_all(f"{target.__name__} of a tensor")
-    m.recorder.calls.append(Call(target, nodes, {}, m.user_line()))
+    m.recorder.calls.append(TorchCall(target, nodes, {}, m.user_line()))
     m.answer = None
     return len(m.recorder.calls) - 1
 

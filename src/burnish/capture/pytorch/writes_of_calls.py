@@ -18,7 +18,7 @@ from ...runtime.argument_trees import tensors_in
 from ...runtime.eager.tensor_object_state import WATCHING
 from ...runtime.program.restore_inputs_on_error import is_of_torch
 from ...tensors.in_place_names import is_in_place_name
-from ..engine.torch_call_records import Call, Handle, handles_in
+from ..engine.torch_call_records import Handle, TorchCall, handles_in
 from ..guards.tensor_metadata import TENSOR_TYPES, WithoutRules
 from .number_arguments import OPERATORS as OF_LIBRARIES
 from .torch_call_roles import DELETER, SETTER, STATE, STATE_IN_GRAPH, name_of
@@ -117,7 +117,7 @@ def writes_silently(target: Any) -> bool:
 # ---- of the recorded calls of a segment
 
 
-def changes_after(calls: Sequence[Call], position: int, or_python: bool = False) -> bool:
+def changes_after(calls: Sequence[TorchCall], position: int, or_python: bool = False) -> bool:
     """Whether any call from ``position`` on writes to a tensor, ``or_python`` that may."""
     return any(
         writes(call.target, call.kwargs) or or_python and is_python(call.target)
@@ -125,16 +125,16 @@ def changes_after(calls: Sequence[Call], position: int, or_python: bool = False)
     )
 
 
-def may_change_after(calls: Sequence[Call], position: int) -> bool:
+def may_change_after(calls: Sequence[TorchCall], position: int) -> bool:
     """The same, where functions of ours count as well."""
     return any(may_write(call.target, call.kwargs) for call in reversed(calls[position:]))
 
 
-def changes_before(calls: Sequence[Call], position: int) -> bool:
+def changes_before(calls: Sequence[TorchCall], position: int) -> bool:
     return any(writes(call.target, call.kwargs) for call in calls[:position])
 
 
-def assertions(calls: Sequence[Call]) -> list[int]:
+def assertions(calls: Sequence[TorchCall]) -> list[int]:
     """The positions of assertions about tensors."""
     return [at for at, call in enumerate(calls) if call.target is assert_async]
 
@@ -145,7 +145,7 @@ def writes_before_assertion(recorder: Any) -> bool:
     return bool(written_inputs(recorder)) and writes_older(recorder.calls[:end])
 
 
-def writes_older(calls: Sequence[Call]) -> bool:
+def writes_older(calls: Sequence[TorchCall]) -> bool:
     """Whether one of the calls may write to a tensor that the graph has not made from nothing, as it made those of
     ``torch.empty(3).normal_()``. What no input had a part in shares no memory with one."""
     made_here: set[int | None] = set()

@@ -47,7 +47,7 @@ class NotSimple(BaseException):
     """An instruction that does more than one operation on its operands, or an unsupported one."""
 
 
-class Probe(Machine):
+class TransitionProbe(Machine):
     """Executes an instruction on placeholders: records the operation, and returns the given result. A comparison, or
     an operator such as ``+``, is simple for numbers only (``BreakTransition.is_for``)."""
 
@@ -156,7 +156,7 @@ def probed(
     layout: SlotLayout, answer: Any, kept: tuple[int, ...] = ()
 ) -> tuple[tuple[Callable, tuple[int, ...], dict[str, int]], TransitionTarget]:
     count = sum(frame.n_slots for frame in layout.frames)
-    probe = Probe(layout.build([(KeptPlace if at in kept else SlotPlace)(at) for at in range(count)]), answer)
+    probe = TransitionProbe(layout.build([(KeptPlace if at in kept else SlotPlace)(at) for at in range(count)]), answer)
     before = probe.frame
     probe.step()
     if probe.asked is None or probe.frame is not before or before is None:

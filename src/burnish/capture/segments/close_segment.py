@@ -29,7 +29,7 @@ from ..numbers import min_max_of_tensors, object_addresses
 from ..pytorch import torch_switches, writes_of_calls
 from ..pytorch.opaque_nodes import compares_results
 from .concretize_scalars import deep_recursion
-from .effect_code import Effects
+from .effect_code import EffectWriter
 from .templates import Rebuilder
 
 
@@ -68,7 +68,7 @@ def close(
             rebuilder.active = _running_generators(frame)
             answer = f"[{', '.join(rebuilder.build(v) for v in slots)}]"
         built = len(rebuilder.lines)
-        Effects(rebuilder).write()
+        EffectWriter(rebuilder).write()
         has_effects = len(rebuilder.lines) > built
         rebuilder.lines += rebuilder.after_effects
         if tracer.traced_hooks:

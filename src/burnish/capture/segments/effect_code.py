@@ -26,7 +26,7 @@ from .template_runtime import refill, suspend_generator
 from .template_writer import TemplateWriter
 
 
-class Effects:
+class EffectWriter:
     """`to`: the rebuilder that receives the lines."""
 
     def __init__(self, to: TemplateWriter):

@@ -87,7 +87,7 @@ def build_key(to: TemplateWriter, key: Any) -> str:
     return to.build(key)
 
 
-def steps_to(to: TemplateWriter, value: Any) -> set_iteration_order.Steps | None:
+def steps_to(to: TemplateWriter, value: Any) -> set_iteration_order.BuildSteps | None:
     """How a set gets the order that its elements have here. None if they have another one in each call."""
     if length_of(value) < 2 and not set_iteration_order.was_changed(value) or not has_lasting_order(to.heap, value):
         return None

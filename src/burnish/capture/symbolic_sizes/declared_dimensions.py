@@ -2,8 +2,8 @@
 
     x: b, 2*b + 1        one symbol, b. Both sizes are formulas of it
 
-A trace finds out which sizes are equal by their values (``Symbols.opened``). Here the caller has said it, so sizes that
-are equal by chance stay apart, and what the program needs besides is collected: for which symbols it needs one value,
+A trace finds out which sizes are equal by their values (``SizeSymbols.opened``). Here the caller has said it, so sizes
+that are equal by chance stay apart. What the program needs besides is collected: for which symbols it needs one value,
 which two it takes for one, and its conditions on the others, each with the user's line.
 """
 
@@ -22,7 +22,7 @@ from ..guards.object_sources import Source
 from ..guards.tensor_metadata import open_facts
 from ..numbers import live_scalars
 from .dynamic_dimensions import SymbolicSizeRequest, SymbolicSizes
-from .size_symbols import LEAST, MOST_SIZE, LeafSize, Symbols
+from .size_symbols import LEAST, MOST_SIZE, LeafSize, SizeSymbols
 from .verified_size_ranges import SizeBox
 
 LAYOUT_FACTS = frozenset(("stride", "is_contiguous", "_debug_has_internal_overlap"))
@@ -50,7 +50,7 @@ class DeclaredSize:
     added: int = 0
 
 
-class DeclaredSymbols(Symbols):
+class DeclaredSymbols(SizeSymbols):
     """`reasons`: for each symbol that has one value, the user's line and why."""
 
     def __init__(self, tracer: Any, declared: Sequence[DeclaredSymbol]):

@@ -9,7 +9,7 @@ A segment with symbolic sizes serves all of them from 2 on: sizes of 0 and 1 hav
 Dimensions that are equal, or that changed by the same amount, share one symbol, and that relation is guarded.
 
 The size of a computed tensor is found by replay (``ShapeReplay``): its calls are repeated, without data, for a few
-other sizes. A formula of the symbols that fits all results (``Symbols``) is a live scalar again. If none fits, or if a
+other sizes. A formula of the symbols that fits all results (``SizeSymbols``) is a live scalar again. If none fits, or a
 size decides which calls are recorded, the symbols are specialized: guarded by value, and constants from there on.
 """
 
@@ -49,7 +49,7 @@ from .example_inputs import (
 )
 from .linear_sizes import LeafSize
 from .meta_shape_replay import NotRepeatable, ShapeReplay
-from .size_symbols import FAR, LEAST, NUMBER, SymbolPlace, Symbols, size_query
+from .size_symbols import FAR, LEAST, NUMBER, SizeSymbols, SymbolPlace, size_query
 
 if TYPE_CHECKING:
     from .verified_size_ranges import SizeBox
@@ -99,7 +99,7 @@ class SymbolicSizes:
 
     def __init__(self, tracer: Any, request: SymbolicSizeRequest):
         self.tracer, self.request = tracer, request
-        self.symbols = Symbols(tracer)
+        self.symbols = SizeSymbols(tracer)
         self.given: dict[int, tuple[torch.Tensor, tuple[Any, ...], tuple[int, ...]]] = {}
         """For inputs with symbolic dimensions, by id: the shape, of numbers and live scalars, and memory order."""
         self.replay = ShapeReplay(self.symbols, tracer.recorder, self.given)
@@ -449,7 +449,7 @@ class SymbolicSizes:
             part.start <= part.stop  # noqa: B015
 
 
-def count_tries(tries: Counter[SymbolPlace], symbols: Symbols) -> bool:
+def count_tries(tries: Counter[SymbolPlace], symbols: SizeSymbols) -> bool:
     """Counts the sizes that a trace has specialized. True if one of them was before."""
     again = False
     for number in symbols.settled:

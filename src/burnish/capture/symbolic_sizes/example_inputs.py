@@ -15,7 +15,7 @@ from ...tensors.fit_size_formulas import FollowedSize, Formula, GivenSize, NoFor
 from ..guards.tensor_metadata import TENSOR_TYPES
 from ..numbers import live_scalars
 from .linear_sizes import LeafSize, multiple_of_symbol
-from .size_symbols import Symbols
+from .size_symbols import SizeSymbols
 
 
 class Like(NamedTuple):
@@ -112,11 +112,11 @@ class SymbolicExampleInputs:
         return [(of_whole(self.numbers[k]), of_whole(formula.at)) for k, formula in self.followed.items()]
 
 
-def unsettled(symbols: Symbols) -> list[int]:
+def unsettled(symbols: SizeSymbols) -> list[int]:
     return [k for k in range(len(symbols.hints)) if k not in symbols.settled]
 
 
-def computation(symbols: Symbols, left: Sequence[int]) -> Callable[[Any], Callable[[Point], Any]]:
+def computation(symbols: SizeSymbols, left: Sequence[int]) -> Callable[[Any], Callable[[Point], Any]]:
     """Makes a function of a point, which has the sizes of the symbols `left`, from the formula of a number."""
     leaves, hints = dict(symbols.of_leaf), tuple(symbols.hints)
 
@@ -133,7 +133,7 @@ def computation(symbols: Symbols, left: Sequence[int]) -> Callable[[Any], Callab
 
 
 def symbolic_example_inputs(
-    symbols: Symbols, recorder: Any, tensors: Mapping[int, Any], left: Sequence[int]
+    symbols: SizeSymbols, recorder: Any, tensors: Mapping[int, Any], left: Sequence[int]
 ) -> SymbolicExampleInputs | None:
     """With the symbols `left`. None if every size turned out to be a constant."""
     if not left:
@@ -177,7 +177,7 @@ def formula_of(
 
 
 def symbolic_parts(
-    symbols: Symbols, recorder: Any, tensors: Mapping[int, Any]
+    symbols: SizeSymbols, recorder: Any, tensors: Mapping[int, Any]
 ) -> Iterator[tuple[int, Sequence[Any] | None]]:
     """The inputs of a graph that depend on symbols: the sizes of a tensor, None for a number."""
     for k, (handle, example) in enumerate(zip(recorder.inputs, recorder.examples, strict=True)):
@@ -189,7 +189,7 @@ def symbolic_parts(
             yield k, None  # the others are constants of the graph
 
 
-def read_symbols(symbols: Symbols, recorder: Any, tensors: Mapping[int, Any]) -> set[int]:
+def read_symbols(symbols: SizeSymbols, recorder: Any, tensors: Mapping[int, Any]) -> set[int]:
     """Those that inputs of a graph depend on. Python has read the others, or nothing has."""
     found: set[int] = set()
     for k, sizes in symbolic_parts(symbols, recorder, tensors):

@@ -18,7 +18,7 @@ from ...ir.untraceable_graph import Untraceable
 from ...runtime.eager.cond import Branches
 from ...tensors.fit_size_formulas import NoFormula
 from ..pytorch.torch_call_roles import STATE_IN_GRAPH
-from .size_symbols import Symbols
+from .size_symbols import SizeSymbols
 
 
 class NotRepeatable(NoFormula):
@@ -28,7 +28,7 @@ class NotRepeatable(NoFormula):
 class ShapeReplay:
     """The replay of one trace. `given`: its inputs with symbolic dimensions, from `SymbolicSizes`."""
 
-    def __init__(self, symbols: Symbols, recorder: Any, given: Mapping[int, Any]):
+    def __init__(self, symbols: SizeSymbols, recorder: Any, given: Mapping[int, Any]):
         self.symbols, self.recorder, self.given = symbols, recorder, given
         self.known: dict[tuple, Any] = {}
         """The values of inputs and calls at the points."""

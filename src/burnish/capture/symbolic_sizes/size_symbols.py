@@ -62,7 +62,7 @@ def is_counter(places: Sequence[SymbolPlace], move: tuple[int, int] | None) -> b
     return move is not None and all(place.dim == NUMBER for place in places)
 
 
-class Symbols:
+class SizeSymbols:
     """The symbols of one trace."""
 
     def __init__(self, tracer: Any):

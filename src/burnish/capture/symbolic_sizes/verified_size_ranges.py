@@ -77,7 +77,7 @@ class SizeBox:
         self.facts: list[Facts | None] | None = None
         """For each call, those at the observed sizes; None if it cannot be repeated."""
         self.probe, self.tried = Shapes(), 0
-        self.observed: Values | None = None
+        self.observed: CallValues | None = None
         """Those for the observed sizes."""
         self.unconfirmed: set[int] = set()
         """Calls that eager's kernels refuse without the data."""
@@ -223,9 +223,9 @@ class SizeBox:
             return None
         return [None if value is UNKNOWN else facts_of(value, self.compares_layouts) for value in values.calls]
 
-    def values_at(self, point: Point) -> Values:
+    def values_at(self, point: Point) -> CallValues:
         varying = {*self.inputs.shapes, *self.inputs.numbers}
-        values = Values(self.probe, self.inputs.examples(point), self.observed, varying)
+        values = CallValues(self.probe, self.inputs.examples(point), self.observed, varying)
         with switches_kept():
             for at, call in enumerate(self.calls):
                 values.calls.append(self.value_at(at, call, values))
@@ -234,7 +234,7 @@ class SizeBox:
         values.inputs = ()  # their memory is not needed any more
         return values
 
-    def value_at(self, at: int, call: Any, values: Values) -> Any:
+    def value_at(self, at: int, call: Any, values: CallValues) -> Any:
         """The result of a call. The observed sizes show whether it is possible; for others it must be too."""
         handles = list(handles_in((call.args, call.kwargs)))
         if self.observed is None:
@@ -245,7 +245,7 @@ class SizeBox:
         found = self.repeated(call, values, at not in self.unconfirmed)
         return observed if is_alike(found, observed) else found
 
-    def observed_at(self, at: int, call: Any, values: Values, handles: Sequence[Handle]) -> Any:
+    def observed_at(self, at: int, call: Any, values: CallValues, handles: Sequence[Handle]) -> Any:
         if is_change(call.target) or call.target is InferenceMode:
             return UNKNOWN
         try:
@@ -259,7 +259,7 @@ class SizeBox:
         except NotRepeatable:
             return UNKNOWN
 
-    def repeated(self, call: Any, values: Values, confirms: bool) -> Any:
+    def repeated(self, call: Any, values: CallValues, confirms: bool) -> Any:
         self.probe.tracer.confirms = confirms
         args, kwargs = filled(call.args, values.of), filled(call.kwargs, values.of)
         if "out" in kwargs and any(handle.call is None for handle in handles_in(call.kwargs["out"])):
@@ -269,10 +269,10 @@ class SizeBox:
         return repeated(self.probe, call.target, args, kwargs)
 
 
-class Values:
+class CallValues:
     """The inputs and results of the calls for some sizes."""
 
-    def __init__(self, probe: Shapes, inputs: Sequence[Any], observed: Values | None, varying: Container[int]):
+    def __init__(self, probe: Shapes, inputs: Sequence[Any], observed: CallValues | None, varying: Container[int]):
         self.probe, self.inputs, self.observed, self.varying = probe, inputs, observed, varying
         self.given: dict[int, Any] = {}
         self.calls: list[Any] = []

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 
 from ...runtime.program.unbound_driver import FunctionOf
-from ...schedule.library.candidate import Call, Candidate, Operand
+from ...schedule.library.candidate import Candidate, Operand, OperatorCall
 from ...tensors.tensor_types import TensorType
 
 NO_LETTER = re.compile(r"\W")
@@ -77,7 +77,7 @@ class DriverText:
     def library_call(self, candidate: Candidate, tensors: Sequence[str], out: str | None = None) -> str:
         """One library call, as a direct call of the operator where it is a single one. `out`: the tensor to write."""
         call = candidate.call
-        if type(call) is not Call:
+        if type(call) is not OperatorCall:
             which, given = ("run", tensors) if out is None else ("run_into", [out, *tensors])
             return f"{self.bind(which, FunctionOf(candidate, which))}({', '.join(given)})"
         named = dict(zip(candidate.operands, tensors, strict=True))

@@ -29,13 +29,13 @@ from ...runtime.program.unbound_symbolic_driver import (
     SymbolicView,
     UnboundSymbolicDriver,
 )
-from ...schedule.library.candidate import Call as LibraryCall
+from ...schedule.library.candidate import OperatorCall as LibraryCall
 from ...schedule.loops.build_kernel import Launch
 from ...schedule.memory.plan_symbolic_arena import Slots
 from ...schedule.plan_steps import Plan
 from ...tensors.fit_size_formulas import NUMBER, Formula, NoFormula, Point, Space
 from ...tensors.views.view_maps import Map
-from ..llvm.symbolic_size_kernel import SymbolicKernel
+from ..llvm.symbolic_size_kernel import SymbolicLlvmKernel
 from .generate_driver import DriverWriter
 
 
@@ -45,7 +45,7 @@ class SymbolicDriverWriter(DriverWriter):
     def __init__(
         self,
         plan: Plan,
-        kernels: Sequence[SymbolicKernel],
+        kernels: Sequence[SymbolicLlvmKernel],
         constants: Mapping[int, torch.Tensor],
         point: Point,
         takes_list: bool = False,

@@ -9,7 +9,7 @@ import torch
 
 from ...ir.graph import Node, Value
 from ...runtime.program.native_call_sequence import Entry, InArena, Moving
-from ...runtime.program.unbound_driver import View
+from ...runtime.program.unbound_driver import ArenaView
 from ...schedule.plan_steps import MakeView, Plan
 from ...tensors.tensor_types import NumberType, TensorType
 from .driver_source import DriverText
@@ -24,7 +24,7 @@ class ValueStorage(DriverText):
         self.bound_pointers: dict[str, Value] = {}
         self.names: dict[Value, str] = {}
         self.rooms: dict[Node, str] = {}
-        self.arena_views: dict[str, View] = {}
+        self.arena_views: dict[str, ArenaView] = {}
         self.pointers: set[Value] = set()
         self.in_output_buffer = dict(plan.in_output_buffer)
         """Values in the memory of an output: the output, and bytes from its start. Views of them are added."""
@@ -164,7 +164,7 @@ class ValueStorage(DriverText):
 
     def arena_view(self, value: Value, type: TensorType, offset: int) -> str:
         name = self.identifier(value.name)
-        self.arena_views[name] = View(type.dtype, type.shape, type.stride, offset)
+        self.arena_views[name] = ArenaView(type.dtype, type.shape, type.stride, offset)
         return f"frame.{name}"
 
     def argument(self, arg: Any) -> str:

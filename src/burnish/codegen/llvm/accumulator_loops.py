@@ -7,16 +7,16 @@ from dataclasses import dataclass
 
 from ...schedule.loops.loop_ir import Reduction
 from . import reductions
-from .loop_invariant_scopes import Carried, Code
+from .loop_invariant_scopes import Carried, FunctionCode
 from .reductions import Accumulator
-from .scalar_operations import Operations
+from .scalar_operations import LlvmOperations
 
 CHAIN = 16
 """The longest chain of float additions. A longer one is split into blocks of half as many, each summed separately."""
 
 
 @dataclass(frozen=True, slots=True)
-class Slot:
+class AccumulatorSlot:
     """An accumulator: its reduction and its width."""
 
     reduction: Reduction
@@ -24,12 +24,12 @@ class Slot:
 
 
 def accumulate(
-    code: Code,
+    code: FunctionCode,
     start: str,
     stop: str,
     step: int,
     trips: int,
-    slots: list[Slot],
+    slots: list[AccumulatorSlot],
     accumulators: list[Accumulator],
     body: Callable[[str, list[Accumulator]], list[Accumulator]],
     variable: int | None,
@@ -66,7 +66,10 @@ def accumulate(
 
 
 def sum_from_zero(
-    code: Code, slots: list[Slot], outer: list[Accumulator], compute: Callable[[list[Accumulator]], list[Accumulator]]
+    code: FunctionCode,
+    slots: list[AccumulatorSlot],
+    outer: list[Accumulator],
+    compute: Callable[[list[Accumulator]], list[Accumulator]],
 ) -> list[Accumulator]:
     """Float sums start from zero in `compute`; then they are added to the outer ones."""
     is_cascaded = [reductions.is_cascaded(slot.reduction) for slot in slots]
@@ -76,12 +79,12 @@ def sum_from_zero(
     ]
     inner = compute(local)
     return [
-        reductions.join(Operations(code, code.here, slot.width), slot.reduction, a, b) if cascaded else b
+        reductions.join(LlvmOperations(code, code.here, slot.width), slot.reduction, a, b) if cascaded else b
         for slot, a, b, cascaded in zip(slots, outer, inner, is_cascaded, strict=True)
     ]
 
 
-def flat(slots: list[Slot], accumulators: list[Accumulator]) -> Carried:
+def flat(slots: list[AccumulatorSlot], accumulators: list[Accumulator]) -> Carried:
     return [
         (type, operand)
         for slot, a in zip(slots, accumulators, strict=True)
@@ -93,6 +96,6 @@ def operands(accumulators: list[Accumulator]) -> list[str]:
     return [operand for a in accumulators for operand in a]
 
 
-def grouped(slots: list[Slot], operands: list[str]) -> list[Accumulator]:
+def grouped(slots: list[AccumulatorSlot], operands: list[str]) -> list[Accumulator]:
     iterator = iter(operands)
     return [[next(iterator) for _ in reductions.types(slot.reduction, slot.width)] for slot in slots]

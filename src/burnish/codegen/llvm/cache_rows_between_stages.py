@@ -17,7 +17,7 @@ from dataclasses import replace
 from ...ops.scalar_ir import Access, Scalar, load, walk
 from ...schedule.loops.loop_ir import Stage, Store, mapped_stages
 from ...tensors.dtypes import BITS
-from ..loops.coalesce_loops import Box, expressions, remade
+from ..loops.coalesce_loops import LoopNest, expressions, remade
 from .vectorization_and_tiling import COST
 
 LONGEST = 32 * 1024
@@ -27,7 +27,7 @@ WORTH = 8
 """Cycles for a vector from which on storing and loading it is cheaper than computing it again."""
 
 
-def store_in_scratch_rows(box: Box, lane: int, buffers: int) -> tuple[Box, tuple[str, ...]]:
+def store_in_scratch_rows(box: LoopNest, lane: int, buffers: int) -> tuple[LoopNest, tuple[str, ...]]:
     """The box with additional buffers, numbered from `buffers` on, and their dtypes. Each is as long as a row."""
     length = math.prod(box.extents[k] for k in box.inner)
     strides, step = [0] * len(box.extents), 1

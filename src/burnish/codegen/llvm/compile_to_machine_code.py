@@ -39,7 +39,7 @@ from ...schedule.loops.loop_ir import Kernel
 from ..loops.kernel_listing import listing
 from .functions import parallel_for_fallback
 from .print_kernel_module import PARALLEL, SYMBOL, print_module
-from .shared_machine_code import Form, form_of, shared_module
+from .shared_machine_code import ModuleForm, form_of, shared_module
 from .target_cpu import Host, host, initialize
 
 INTERRUPTS = (KeyboardInterrupt, SystemExit)
@@ -168,7 +168,7 @@ def _part(jobs: list[Job], begin: Callable[[list[Callable[[], object]]], object]
     begin([*made, *refused])
 
 
-def _complete(jobs: list[Job], modules: list[Module] | None = None, shared: str | None = None) -> None:
+def _complete(jobs: list[Job], modules: list[KernelModule] | None = None, shared: str | None = None) -> None:
     """Compiles a kernel, or several that share their machine code."""
     if not any([future.set_running_or_notify_cancel() for _, _, future in jobs]):
         return
@@ -192,7 +192,7 @@ def _complete(jobs: list[Job], modules: list[Module] | None = None, shared: str 
 
 
 def _outcomes(
-    kernels: list[Kernel], modules: list[Module] | None, shared: str | None
+    kernels: list[Kernel], modules: list[KernelModule] | None, shared: str | None
 ) -> list[NativeKernel] | list[Exception]:
     """Each by its own code where the shared code cannot be generated."""
     try:
@@ -220,22 +220,22 @@ def natives(kernels: Sequence[Kernel], target: Host) -> list[NativeKernel]:
     return [found[k] for k in range(len(kernels))]
 
 
-class Module(NamedTuple):
+class KernelModule(NamedTuple):
     text: str
     cycles: float
     seconds: float
     """Taken to print it."""
 
 
-def _printed(kernel: Kernel, target: Host) -> Module:
+def _printed(kernel: Kernel, target: Host) -> KernelModule:
     start = time.perf_counter()
     text, cycles = print_module(kernel, target)
-    return Module(text, cycles, time.perf_counter() - start)
+    return KernelModule(text, cycles, time.perf_counter() - start)
 
 
 def _groups(texts: Sequence[str]) -> Iterator[tuple[list[int], str | None]]:
     """The modules that are compiled together, by number, and the text of what they share. All others alone."""
-    same: dict[object, list[tuple[int, Form]]] = {}
+    same: dict[object, list[tuple[int, ModuleForm]]] = {}
     for number, form in enumerate(form_of(text, SYMBOL) if len(texts) > 1 else None for text in texts):
         if form is None:
             yield [number], None
@@ -245,13 +245,13 @@ def _groups(texts: Sequence[str]) -> Iterator[tuple[list[int], str | None]]:
         yield from _of_one_shape(members)
 
 
-def _of_one_shape(members: list[tuple[int, Form]]) -> Iterator[tuple[list[int], str | None]]:
+def _of_one_shape(members: list[tuple[int, ModuleForm]]) -> Iterator[tuple[list[int], str | None]]:
     """All together; or those with the same steps, if all differ in too many numbers; or each alone."""
     shared = shared_module([form for _, form in members], SYMBOL) if len(members) > 1 else None
     if shared is not None:
         yield [number for number, _ in members], shared
         return
-    alike: dict[tuple[int, ...], list[tuple[int, Form]]] = {}
+    alike: dict[tuple[int, ...], list[tuple[int, ModuleForm]]] = {}
     for member in members:
         alike.setdefault(member[1].steps, []).append(member)
     for some in alike.values():
@@ -262,7 +262,7 @@ def _of_one_shape(members: list[tuple[int, Form]]) -> Iterator[tuple[list[int], 
 
 
 def _natives(
-    kernels: Sequence[Kernel], modules: Sequence[Module], shared: str | None, target: Host
+    kernels: Sequence[Kernel], modules: Sequence[KernelModule], shared: str | None, target: Host
 ) -> list[NativeKernel]:
     """Of one kernel, or of several with the text that they share."""
     start = time.perf_counter()

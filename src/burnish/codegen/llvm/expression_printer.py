@@ -11,15 +11,21 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ...ops.scalar_ir import Access, Scalar, walk
-from ..loops.coalesce_loops import Box
+from ..loops.coalesce_loops import LoopNest
 from .llvm_types import literal, memory, register, size, suffix, vector
-from .loop_invariant_scopes import Code, Scope
-from .scalar_operations import Operations
+from .loop_invariant_scopes import FunctionCode, Scope
+from .scalar_operations import LlvmOperations
 
 
-class Values:
+class ExpressionPrinter:
     def __init__(
-        self, code: Code, box: Box, lane: int | None, width: int, stored: frozenset[int], dtypes: tuple[str, ...]
+        self,
+        code: FunctionCode,
+        box: LoopNest,
+        lane: int | None,
+        width: int,
+        stored: frozenset[int],
+        dtypes: tuple[str, ...],
     ):
         self.code, self.box, self.lane, self.dtypes = code, box, lane, dtypes
         self.width = width
@@ -129,7 +135,9 @@ class Values:
         scope.put(f"br i1 {some}, label %rare_{number}, label %usual_{number}")
         before, known = scope.label, dict(scope.memo)
         scope.begin(f"rare_{number}")
-        value = Operations(self.code, scope, width).select(condition, x.dtype, self.wide(x.args[1], copy, width), usual)
+        value = LlvmOperations(self.code, scope, width).select(
+            condition, x.dtype, self.wide(x.args[1], copy, width), usual
+        )
         scope.put(f"br label %usual_{number}")
         after = scope.label
         scope.begin(f"usual_{number}")
@@ -177,7 +185,7 @@ class Values:
             case "reduced":
                 values = self.reduced[x.payload]
                 return values[copy] if len(values) > 1 else values[0]
-        operations = Operations(self.code, scope, width)
+        operations = LlvmOperations(self.code, scope, width)
         args = [self.wide(a, copy, width) for a in x.args]
         source = x.args[0].dtype if x.args else x.dtype
         if x.op == "cast":

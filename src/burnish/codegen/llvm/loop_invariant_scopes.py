@@ -35,7 +35,7 @@ class Scope:
         self.label = label
 
 
-class Code:
+class FunctionCode:
     def __init__(self, has_scaling: bool = False) -> None:
         """`has_scaling`: see `Host`."""
         self.has_scaling = has_scaling

@@ -14,24 +14,24 @@ from collections.abc import Callable
 
 from ...ops.scalar_ir import Access, walk
 from ...schedule.loops.loop_ir import Reduction, Stage, Store
-from ..loops.coalesce_loops import Box
+from ..loops.coalesce_loops import LoopNest
 from . import reductions
-from .accumulator_loops import CHAIN, Slot, accumulate, grouped, operands, sum_from_zero
-from .expression_printer import Values
+from .accumulator_loops import CHAIN, AccumulatorSlot, accumulate, grouped, operands, sum_from_zero
+from .expression_printer import ExpressionPrinter
 from .llvm_types import memory, vector
-from .loop_invariant_scopes import Code
+from .loop_invariant_scopes import FunctionCode
 from .reductions import Accumulator
-from .runtime_sizes import Size, blocks, comes_out_even, load_sizes, most, sizes_in
-from .scalar_operations import Operations
+from .runtime_sizes import LlvmSize, blocks, comes_out_even, load_sizes, most, sizes_in
+from .scalar_operations import LlvmOperations
 from .target_cpu import Host
-from .vector_and_tail_loops import Run, lane_runs
+from .vector_and_tail_loops import LaneRange, lane_runs
 from .vectorization_and_tiling import VectorPlan, is_across
 
 
-class LoopPrinter:
+class LlvmLoopPrinter:
     def __init__(
         self,
-        box: Box,
+        box: LoopNest,
         plan: VectorPlan,
         host: Host,
         stored: frozenset[int],
@@ -41,9 +41,9 @@ class LoopPrinter:
         """`scratch`: the dtypes of further buffers after the kernel's own, of one row each."""
         self.box, self.plan, self.host, self.scratch = box, plan, host, scratch
         self.dtypes = (*dtypes, *scratch)
-        self.code = Code(host.has_scaling)
+        self.code = FunctionCode(host.has_scaling)
         stored |= set(range(len(dtypes), len(self.dtypes)))
-        self.values = Values(self.code, box, plan.lane, plan.width, stored, self.dtypes)
+        self.values = ExpressionPrinter(self.code, box, plan.lane, plan.width, stored, self.dtypes)
 
     def function(self, name: str) -> list[str]:
         entry = self.code.here
@@ -126,14 +126,14 @@ class LoopPrinter:
         if plan.kind == "tiles":
             self._tile(stage)
             return
-        slots = [Slot(r, plan.width) for _ in range(plan.copies) for r in stage.reductions]
-        runs: list[Run] = []
+        slots = [AccumulatorSlot(r, plan.width) for _ in range(plan.copies) for r in stage.reductions]
+        runs: list[LaneRange] = []
         if plan.kind in ("inner", "elements"):
             first = self._first if plan.kind == "elements" else "0"
             runs = lane_runs(self.code, plan, self.host, box.extents[plan.lane], first)
         has_single = any(run.width == 1 for run in runs) and plan.width > 1
         if has_single:
-            slots += [Slot(r, 1) for r in stage.reductions]
+            slots += [AccumulatorSlot(r, 1) for r in stage.reductions]
         accumulators = [reductions.identity(slot.reduction, slot.width) for slot in slots]
         is_empty = any(box.extents[k] == 0 for k in box.inner)
         if (stage.reductions or stage.stores) and not is_empty:
@@ -153,7 +153,7 @@ class LoopPrinter:
         plan, code, values = self.plan, self.code, self.values
         (variable,) = self.box.inner
         extent, first, reach = self.box.extents[variable], code.here.variables[plan.lane], plan.copies * plan.width
-        slots = [Slot(r, plan.width) for _ in range(plan.copies) for r in stage.reductions]
+        slots = [AccumulatorSlot(r, plan.width) for _ in range(plan.copies) for r in stage.reductions]
         types = [type for slot in slots for type in reductions.types(slot.reduction, slot.width)]
         identities = [reductions.identity(slot.reduction, slot.width) for slot in slots]
 
@@ -204,7 +204,7 @@ class LoopPrinter:
                         into,
                         strip,
                         [
-                            reductions.join(Operations(code, code.here, slot.width), slot.reduction, a, b)
+                            reductions.join(LlvmOperations(code, code.here, slot.width), slot.reduction, a, b)
                             for slot, a, b in pairs
                         ],
                     )
@@ -271,7 +271,7 @@ class LoopPrinter:
 
     def _finish(self, reduction: Reduction, accumulators: list[Accumulator]) -> list[str]:
         width = self.plan.width
-        to = Operations(self.code, self.code.here, width)
+        to = LlvmOperations(self.code, self.code.here, width)
         if self.plan.kind == "rows":
             return [reductions.finish(to, reduction, a) for a in accumulators]
         vectors, single = accumulators[: self.plan.copies], accumulators[self.plan.copies :]
@@ -280,13 +280,18 @@ class LoopPrinter:
             pairs = zip(vectors[:half], vectors[half:], strict=True)
             vectors = [reductions.join(to, reduction, a, b) for a, b in pairs]
         result = reductions.join_lanes(to, reduction, vectors[0])
-        to = Operations(self.code, self.code.here, 1)
+        to = LlvmOperations(self.code, self.code.here, 1)
         for a in single:
             result = reductions.join(to, reduction, result, a)
         return [reductions.finish(to, reduction, result)]
 
     def _nest(
-        self, stage: Stage, inner: list[int], runs: list[Run], slots: list[Slot], accumulators: list[Accumulator]
+        self,
+        stage: Stage,
+        inner: list[int],
+        runs: list[LaneRange],
+        slots: list[AccumulatorSlot],
+        accumulators: list[Accumulator],
     ) -> list[Accumulator]:
         """Loops over the inner variables, then the lanes."""
         if not inner:
@@ -315,13 +320,15 @@ class LoopPrinter:
             accumulators,
             turn,
             variable,
-            may_be_empty=isinstance(extent, Size),
+            may_be_empty=isinstance(extent, LlvmSize),
             additions=1 if below >= 16 else below,
         )
 
     # Lanes.
 
-    def _run(self, stage: Stage, run: Run, slots: list[Slot], accumulators: list[Accumulator]) -> list[Accumulator]:
+    def _run(
+        self, stage: Stage, run: LaneRange, slots: list[AccumulatorSlot], accumulators: list[Accumulator]
+    ) -> list[Accumulator]:
         plan, values, count = self.plan, self.values, len(stage.reductions)
         # The accumulators of this run: those of its copies, or the scalar ones after them.
         first = plan.copies * count if run.width == 1 and plan.width > 1 else 0
@@ -353,13 +360,13 @@ class LoopPrinter:
         return after
 
     def _body(
-        self, stage: Stage, slots: list[Slot], accumulators: list[Accumulator], copies: int, mask: str | None
+        self, stage: Stage, slots: list[AccumulatorSlot], accumulators: list[Accumulator], copies: int, mask: str | None
     ) -> list[Accumulator]:
         """One iteration: accumulate values, store elements."""
         result: list[Accumulator] = []
         for number, (slot, a) in enumerate(zip(slots, accumulators, strict=True)):
             copy, reduction = number // len(stage.reductions), slot.reduction
-            to = Operations(self.code, self.code.here, slot.width)
+            to = LlvmOperations(self.code, self.code.here, slot.width)
             value = self.values.wide(reduction.value, copy)
             value = to.cast(value, reduction.value.dtype, reductions.accumulated(reduction))
             position = self._position(copy) if reduction.is_positional else None

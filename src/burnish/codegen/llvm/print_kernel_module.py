@@ -15,11 +15,11 @@ from dataclasses import dataclass
 
 from ...runtime.linking import torch_thread_pool
 from ...schedule.loops.loop_ir import Kernel
-from ..loops.coalesce_loops import Box, simplify
+from ..loops.coalesce_loops import LoopNest, simplify
 from ..loops.kernel_listing import listing
 from . import vectorization_and_tiling as plans
 from .cache_rows_between_stages import store_in_scratch_rows
-from .loop_printer import LoopPrinter
+from .loop_printer import LlvmLoopPrinter
 from .target_cpu import Host, host
 from .vectorization_and_tiling import VectorPlan
 
@@ -34,8 +34,8 @@ LIMITS = ("declare i64 @llvm.smax.i64(i64, i64)", "declare i64 @llvm.smin.i64(i6
 
 
 @dataclass(frozen=True, slots=True)
-class Piece:
-    box: Box
+class VectorizedNest:
+    box: LoopNest
     plan: VectorPlan
     weight: int
     """How many units of work an item counts as."""
@@ -66,17 +66,19 @@ def print_module(kernel: Kernel, target: Host) -> tuple[str, float]:
     return module_of(kernel, comments, _entry(pieces, total, grain), pieces, declarations, target), cycles
 
 
-def weighed(planned: list[tuple[Box, VectorPlan]]) -> list[Piece]:
+def weighed(planned: list[tuple[LoopNest, VectorPlan]]) -> list[VectorizedNest]:
     costs = [max(plan.cycles / max(plan.items, 1), 1) for _, plan in planned]
     unit = min(costs, default=1)
-    return [Piece(box, plan, max(round(cost / unit), 1)) for (box, plan), cost in zip(planned, costs, strict=True)]
+    return [
+        VectorizedNest(box, plan, max(round(cost / unit), 1)) for (box, plan), cost in zip(planned, costs, strict=True)
+    ]
 
 
 def module_of(
     kernel: Kernel,
     comments: Sequence[str],
     entry: Sequence[str],
-    pieces: Sequence[Piece],
+    pieces: Sequence[VectorizedNest],
     declarations: set[str],
     target: Host,
     counts: Sequence[Sequence[str]] = (),
@@ -88,7 +90,7 @@ def module_of(
         box, plan, scratch = piece.box, piece.plan, ()
         if plan.kind == "inner" and plan.lane is not None and all(isinstance(box.extents[k], int) for k in box.inner):
             box, scratch = store_in_scratch_rows(box, plan.lane, count)
-        printer = LoopPrinter(box, plan, target, kernel.stored, kernel.dtypes, scratch)
+        printer = LlvmLoopPrinter(box, plan, target, kernel.stored, kernel.dtypes, scratch)
         functions += ["", *printer.function(f"loop{number}"), *(counts[number] if counts else ())]
         declarations |= printer.code.declarations
         buffers = max(buffers, count + len(scratch))
@@ -99,7 +101,7 @@ def module_of(
     return "\n".join(lines) + "\n"
 
 
-def _entry(pieces: list[Piece], total: int, grain: int) -> list[str]:
+def _entry(pieces: list[VectorizedNest], total: int, grain: int) -> list[str]:
     # A unit of a single loop is one of its items, so no division is needed.
     body = "items" if len(pieces) > 1 else "loop0"
     lines = [f"define void @{SYMBOL}(ptr %buffers) #0 {{"]

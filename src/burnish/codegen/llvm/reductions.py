@@ -11,7 +11,7 @@ from __future__ import annotations
 from ...schedule.loops.loop_ir import Reduction
 from ...tensors.dtypes import FLOATS, WIDE
 from .llvm_types import literal, register, vector
-from .scalar_operations import Operations
+from .scalar_operations import LlvmOperations
 
 Accumulator = list[str]
 
@@ -38,7 +38,7 @@ def identity(reduction: Reduction, width: int) -> Accumulator:
 
 
 def take(
-    to: Operations, reduction: Reduction, a: Accumulator, x: str, position: str | None, is_ordered: bool
+    to: LlvmOperations, reduction: Reduction, a: Accumulator, x: str, position: str | None, is_ordered: bool
 ) -> Accumulator:
     """Adds one more value. With growing positions (`is_ordered`) ties need no comparison of positions."""
     if position is None:
@@ -49,7 +49,7 @@ def take(
     return [to.select(better, accumulated(reduction), x, a[0]), to.select(better, "i64", position, a[1])]
 
 
-def join(to: Operations, reduction: Reduction, a: Accumulator, b: Accumulator) -> Accumulator:
+def join(to: LlvmOperations, reduction: Reduction, a: Accumulator, b: Accumulator) -> Accumulator:
     dtype = accumulated(reduction)
     match reduction.operation:
         case "sum":
@@ -72,7 +72,7 @@ def join(to: Operations, reduction: Reduction, a: Accumulator, b: Accumulator) -
     return [to.select(chosen, dtype, b[0], a[0]), to.select(chosen, "i64", b[1], a[1])]
 
 
-def _is_better(to: Operations, reduction: Reduction, x: str, than: str) -> str:
+def _is_better(to: LlvmOperations, reduction: Reduction, x: str, than: str) -> str:
     dtype = accumulated(reduction)
     comparison = "gt" if reduction.operation == "argmax" else "lt"
     if reduction.is_running:
@@ -88,7 +88,7 @@ def _is_better(to: Operations, reduction: Reduction, x: str, than: str) -> str:
     return to.apply("or", "b8", [better, first_nan])
 
 
-def join_lanes(to: Operations, reduction: Reduction, a: Accumulator) -> Accumulator:
+def join_lanes(to: LlvmOperations, reduction: Reduction, a: Accumulator) -> Accumulator:
     """Reduces the lanes of a vector to one: its halves are joined, then the halves of the result."""
     width = to.width
     while width > 1:
@@ -104,13 +104,13 @@ def join_lanes(to: Operations, reduction: Reduction, a: Accumulator) -> Accumula
                     for type, part in zip(types(reduction, width), a, strict=True)
                 ]
             )
-        to = Operations(to.code, to.scope, half)
+        to = LlvmOperations(to.code, to.scope, half)
         a = join(to, reduction, *halves)
         width = half
     return a
 
 
-def finish(to: Operations, reduction: Reduction, a: Accumulator) -> str:
+def finish(to: LlvmOperations, reduction: Reduction, a: Accumulator) -> str:
     """The result, in the dtype of the reduction."""
     if reduction.is_positional:
         return a[1]

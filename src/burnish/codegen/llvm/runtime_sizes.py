@@ -4,7 +4,7 @@
       stage                                    %size0.at = getelementptr i64, ptr %buffers, i64 2
         b1[768*i0 + i1] = ...                  %size0 = load i64, ptr %size0.at
 
-A `Size` takes the place of a number in a box or an access. It prints as the register that holds it.
+A `LlvmSize` takes the place of a number in a box or an access. It prints as the register that holds it.
 """
 
 from __future__ import annotations
@@ -13,15 +13,15 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from ...ops.scalar_ir import walk
-from ..loops.coalesce_loops import Box, accesses, expressions
-from .loop_invariant_scopes import Code
+from ..loops.coalesce_loops import LoopNest, accesses, expressions
+from .loop_invariant_scopes import FunctionCode
 
 LONG = 1 << 16
 """The assumed length of a loop of symbolic length, where long sums are split into blocks."""
 
 
 @dataclass(frozen=True, slots=True)
-class Size:
+class LlvmSize:
     number: int
     """Its index among the sizes of its kernel."""
     hint: int
@@ -31,20 +31,20 @@ class Size:
         return f"%size{self.number}"
 
 
-def most(extent: int | Size) -> int:
-    return max(extent.hint, LONG) if isinstance(extent, Size) else extent
+def most(extent: int | LlvmSize) -> int:
+    return max(extent.hint, LONG) if isinstance(extent, LlvmSize) else extent
 
 
-def hint(extent: int | Size) -> int:
-    return extent.hint if isinstance(extent, Size) else extent
+def hint(extent: int | LlvmSize) -> int:
+    return extent.hint if isinstance(extent, LlvmSize) else extent
 
 
-def comes_out_even(extent: int | Size, unit: int) -> bool:
+def comes_out_even(extent: int | LlvmSize, unit: int) -> bool:
     """Whether the extent is known to be a multiple of `unit`."""
     return unit == 1 or isinstance(extent, int) and extent % unit == 0
 
 
-def blocks(code: Code, extent: int | Size, block: int) -> int | str:
+def blocks(code: FunctionCode, extent: int | LlvmSize, block: int) -> int | str:
     """How many blocks an extent takes, rounded up."""
     if isinstance(extent, int):
         return -(-extent // block)
@@ -55,12 +55,12 @@ def blocks(code: Code, extent: int | Size, block: int) -> int | str:
     return scope.memo[key]
 
 
-def sizes_in(box: Box) -> list[Size]:
+def sizes_in(box: LoopNest) -> list[LlvmSize]:
     """All sizes that the box uses."""
-    found: set[Size] = set()
+    found: set[LlvmSize] = set()
 
     def see(values: Iterable[object]) -> None:
-        found.update(value for value in values if isinstance(value, Size))
+        found.update(value for value in values if isinstance(value, LlvmSize))
 
     see(box.extents)
     see(box.positions)
@@ -70,7 +70,7 @@ def sizes_in(box: Box) -> list[Size]:
     return sorted(found, key=lambda size: size.number)
 
 
-def load_sizes(sizes: Iterable[Size], buffers: int) -> list[str]:
+def load_sizes(sizes: Iterable[LlvmSize], buffers: int) -> list[str]:
     """Lines that load the sizes from the table, where they follow the buffers."""
     lines = []
     for size in sizes:

@@ -14,7 +14,7 @@ from ...runtime.linking import vector_math_symbols
 from ...tensors.dtypes import BITS, FLOATS, UNSIGNED, WIDE
 from ..math.expand_operations import PLAIN, expand
 from .llvm_types import literal, register, suffix, vector
-from .loop_invariant_scopes import Code, Scope
+from .loop_invariant_scopes import FunctionCode, Scope
 
 _ARITHMETIC = {"add": "add", "sub": "sub", "mul": "mul", "and": "and", "or": "or", "xor": "xor"}
 _BOOLEAN = {"add": "or", "mul": "and", "max": "or", "min": "and", "sub": "xor", "and": "and", "or": "or", "xor": "xor"}
@@ -39,12 +39,12 @@ _SIGNED = {"eq": "eq", "ne": "ne", "lt": "slt", "le": "sle", "gt": "sgt", "ge": 
 _UNSIGNED = {"eq": "eq", "ne": "ne", "lt": "ult", "le": "ule", "gt": "ugt", "ge": "uge"}
 
 
-class Operations:
+class LlvmOperations:
     """Prints into one scope, at one width."""
 
     __slots__ = ("code", "scope", "width")
 
-    def __init__(self, code: Code, scope: Scope, width: int):
+    def __init__(self, code: FunctionCode, scope: Scope, width: int):
         self.code, self.scope, self.width = code, scope, width
 
     def emit(self, instruction: str) -> str:
@@ -361,18 +361,18 @@ class Operations:
 
 
 _FLOAT_SEQUENCES = {
-    "min": Operations._min_max,
-    "max": Operations._min_max,
-    "is_nan": Operations._is_nan,
-    "is_inf": Operations._is_inf,
-    "reciprocal": Operations._reciprocal,
-    "rsqrt": Operations._rsqrt,
-    "sigmoid": Operations._sigmoid,
-    "remainder": Operations._remainder,
-    "floor_div": Operations._floor_division,
-    "ldexp": Operations._parts,
-    "exponent": Operations._parts,
-    "mantissa": Operations._parts,
+    "min": LlvmOperations._min_max,
+    "max": LlvmOperations._min_max,
+    "is_nan": LlvmOperations._is_nan,
+    "is_inf": LlvmOperations._is_inf,
+    "reciprocal": LlvmOperations._reciprocal,
+    "rsqrt": LlvmOperations._rsqrt,
+    "sigmoid": LlvmOperations._sigmoid,
+    "remainder": LlvmOperations._remainder,
+    "floor_div": LlvmOperations._floor_division,
+    "ldexp": LlvmOperations._parts,
+    "exponent": LlvmOperations._parts,
+    "mantissa": LlvmOperations._parts,
 }
 """Float operations that take several instructions, or other ones on some machines."""
 
@@ -383,7 +383,7 @@ _PLAIN = {
 }
 
 
-def evaluate(to: Operations, root: Scalar, *values: str) -> str:
+def evaluate(to: LlvmOperations, root: Scalar, *values: str) -> str:
     """Prints an expression of a few values, which it refers to as loads of buffer 0, 1, …"""
     found: dict[Scalar, str] = {}
     for x in walk(expanded := expand(root)):

@@ -39,7 +39,7 @@ BACK = re.compile(r"  br i1 %\S+, label %(\S+), label %\S+")
 
 
 @dataclass(frozen=True, slots=True)
-class Form:
+class ModuleForm:
     """A module's text in parts. Equal `shape`s differ only in `numbers`."""
 
     entry: tuple[str, ...]
@@ -54,7 +54,7 @@ class Form:
     """Those of the values that are steps in innermost loops."""
 
 
-def form_of(text: str, symbol: str) -> Form | None:
+def form_of(text: str, symbol: str) -> ModuleForm | None:
     """None if the module has not the form in which `print_module` prints it."""
     lines = [line for line in text.splitlines() if line and not line.startswith(";")]
     first = f"{ENTRY}{symbol}(ptr %buffers) #0 {{"
@@ -82,7 +82,7 @@ def form_of(text: str, symbol: str) -> Form | None:
             shape[k] = f"{line[: found.start(1)]}#{line[found.end(1) :]}"
             numbers.append((k, int(found[1])))
             steps += [int(found[1])] * is_step
-    return Form(entry, declared, tuple(lines), tuple(shape), tuple(numbers), tuple(steps))
+    return ModuleForm(entry, declared, tuple(lines), tuple(shape), tuple(numbers), tuple(steps))
 
 
 def _is_step(line: str, counters: Container[str]) -> bool:
@@ -103,7 +103,7 @@ def _innermost(lines: Sequence[str]) -> set[int]:
     return found
 
 
-def shared_module(forms: Sequence[Form], symbol: str) -> str | None:
+def shared_module(forms: Sequence[ModuleForm], symbol: str) -> str | None:
     """One module for kernels of one shape. The entry of the nth is `symbol` with its number behind it. None if they
     differ in too many numbers."""
     first = forms[0]

@@ -4,7 +4,7 @@
       loop i0 < 49152 ...                             loop i0 < %size0        %size0 = 768*s0
       loop i0 < 49920 ...
 
-A formula of the sizes in their boxes (`generalize_sizes`) becomes a `Size`, which the kernel loads from behind its
+A formula of the sizes in their boxes (`generalize_sizes`) becomes a `LlvmSize`, which the kernel loads from behind its
 buffers. Lanes are chosen among the variables along which all accesses have static strides.
 """
 
@@ -22,32 +22,42 @@ from ...runtime.linking.cuda_module_loader import CudaKernel
 from ...runtime.program.native_kernels import NativeKernel, bind
 from ...schedule.loops.loop_ir import Kernel, mapped_stages
 from ...tensors.fit_size_formulas import Formula, Space
-from ..loops.coalesce_loops import Box, accesses, remade
+from ..loops.coalesce_loops import LoopNest, accesses, remade
 from ..loops.generalize_sizes import SizeGeneralizer, boxes_for_sizes
 from ..loops.kernel_listing import listing_of
 from . import vectorization_and_tiling as plans
 from .compile_to_machine_code import object_code, symbols
-from .loop_invariant_scopes import Code
-from .print_kernel_module import ITEMS, LIMITS, PARALLEL, PARALLEL_LOOP, SYMBOL, Piece, module_of, run_share, weighed
-from .runtime_sizes import Size, blocks, hint, load_sizes, sizes_in
+from .loop_invariant_scopes import FunctionCode
+from .print_kernel_module import (
+    ITEMS,
+    LIMITS,
+    PARALLEL,
+    PARALLEL_LOOP,
+    SYMBOL,
+    VectorizedNest,
+    module_of,
+    run_share,
+    weighed,
+)
+from .runtime_sizes import LlvmSize, blocks, hint, load_sizes, sizes_in
 from .target_cpu import Host, host
 from .vectorization_and_tiling import VectorPlan
 
 
 @dataclass(frozen=True, slots=True)
-class SymbolicKernel:
+class SymbolicLlvmKernel:
     native: NativeKernel | CudaKernel
     sizes: tuple[Formula, ...]
     """The sizes that the table contains after the buffers."""
 
 
-def compile_symbolic_kernel(kernels: Sequence[Kernel], space: Space) -> SymbolicKernel:
+def compile_symbolic_kernel(kernels: Sequence[Kernel], space: Space) -> SymbolicLlvmKernel:
     """`kernels` are those at the points of the space. Raises NoFormula if they differ in more than sizes."""
     first = kernels[0]
-    sizes: dict[Formula, Size] = {}
+    sizes: dict[Formula, LlvmSize] = {}
 
-    def size(formula: Formula, seen: int) -> Size:
-        return sizes.setdefault(formula, Size(len(sizes), seen))
+    def size(formula: Formula, seen: int) -> LlvmSize:
+        return sizes.setdefault(formula, LlvmSize(len(sizes), seen))
 
     unifier = SizeGeneralizer(space, size)
     boxes = [unifier.box(same) for same in boxes_for_sizes(kernels)]
@@ -61,14 +71,14 @@ def compile_symbolic_kernel(kernels: Sequence[Kernel], space: Space) -> Symbolic
     native = _known.get(key)
     if native is None:
         native = _known.setdefault(key, compiled(first, boxes, len(sizes), host()))
-    return SymbolicKernel(native, tuple(sizes))
+    return SymbolicLlvmKernel(native, tuple(sizes))
 
 
 _known: weakref.WeakValueDictionary[str, NativeKernel] = weakref.WeakValueDictionary()
 """As long as a program holds them. Two threads may compile the same one; either result is used."""
 
 
-def compiled(kernel: Kernel, boxes: Sequence[Box], sizes: int, target: Host) -> NativeKernel:
+def compiled(kernel: Kernel, boxes: Sequence[LoopNest], sizes: int, target: Host) -> NativeKernel:
     text, cycles = print_module(kernel, boxes, target)
     code = object_code(text, target)
     made = bind(kernel.name, code, SYMBOL, symbols(), len(kernel.dtypes) + sizes, cycles)
@@ -77,7 +87,7 @@ def compiled(kernel: Kernel, boxes: Sequence[Box], sizes: int, target: Host) -> 
     return made
 
 
-def print_module(kernel: Kernel, boxes: Sequence[Box], target: Host) -> tuple[str, float]:
+def print_module(kernel: Kernel, boxes: Sequence[LoopNest], target: Host) -> tuple[str, float]:
     pieces = weighed([(box, choose(box, target)) for box in boxes if 0 not in box.extents[: box.rows]])
     count = len(kernel.dtypes)
     counts = [
@@ -94,23 +104,23 @@ def print_module(kernel: Kernel, boxes: Sequence[Box], target: Host) -> tuple[st
     return text, sum(piece.plan.cycles for piece in pieces)
 
 
-def item_count(name: str, piece: Piece, buffers: int) -> list[str]:
+def item_count(name: str, piece: VectorizedNest, buffers: int) -> list[str]:
     """A function that returns a loop's units of work: its items times their weight."""
     box, plan = piece.box, piece.plan
-    code = Code()
+    code = FunctionCode()
     scope = code.here
     total = str(piece.weight)
     for k in range(box.rows):
-        extent: int | str | Size = box.extents[k]
+        extent: int | str | LlvmSize = box.extents[k]
         if plan.block and k == plan.lane:
             extent = blocks(code, box.extents[k], plan.block)
         total = code.emit(scope, f"mul nuw nsw i64 {total}, {extent}")
     return counting(name, box, buffers, scope.lines, total)
 
 
-def cycle_count(name: str, box: Box, plan: VectorPlan, buffers: int) -> list[str]:
+def cycle_count(name: str, box: LoopNest, plan: VectorPlan, buffers: int) -> list[str]:
     """A function that returns a loop's estimated cycles: those for the sizes that were seen, scaled by its elements."""
-    code = Code()
+    code = FunctionCode()
     scope = code.here
     seen = max(math.prod(map(hint, box.extents)), 1)
     total = str(max(round(plan.cycles / seen * FRACTIONS), 1))
@@ -123,7 +133,7 @@ FRACTIONS = 1 << 10
 """The unit in which cycles per element are counted: a fraction of a cycle."""
 
 
-def counting(name: str, box: Box, buffers: int, lines: Sequence[str], total: str) -> list[str]:
+def counting(name: str, box: LoopNest, buffers: int, lines: Sequence[str], total: str) -> list[str]:
     return [
         f"define internal i64 @{name}(ptr %buffers) #0 {{",
         "entry:",
@@ -174,10 +184,10 @@ def _entry(weights: Sequence[int]) -> list[str]:
     return [*lines, "  ret void", "}"]
 
 
-def choose(box: Box, target: Host) -> VectorPlan:
+def choose(box: LoopNest, target: Host) -> VectorPlan:
     """As for static sizes, with the sizes of the program that was seen. Strides along lanes are static."""
     guessed = guess(box)
-    symbolic_rows = {k for k in range(box.rows) if isinstance(box.extents[k], Size)}
+    symbolic_rows = {k for k in range(box.rows) if isinstance(box.extents[k], LlvmSize)}
     if any(r.is_running for r in box.reductions):
         return plans.make_vector_plan(guessed, None, 1, plans.cycles_of(guessed, None, target), target)
     lanes: list[int | None] = [
@@ -187,7 +197,7 @@ def choose(box: Box, target: Host) -> VectorPlan:
         and all(isinstance(a.strides[k], int) for a in accesses(box.stages))
         and (box.is_elementwise or k >= box.rows or k not in symbolic_rows or target.has_masks)
     ]
-    if box.is_elementwise or not box.inner or any(isinstance(box.positions[k], Size) for k in box.inner):
+    if box.is_elementwise or not box.inner or any(isinstance(box.positions[k], LlvmSize) for k in box.inner):
         lanes = [k for k in lanes if k is None or k < box.rows or isinstance(box.positions[k], int)]
     lane = min(lanes or [None], key=lambda k: plans.cycles_of(guessed, k, target, may_transpose=False))
     width = 1 if lane is None else plans.width_of(guessed, lane, target)
@@ -204,7 +214,7 @@ def choose(box: Box, target: Host) -> VectorPlan:
     )
 
 
-def guess(box: Box) -> Box:
+def guess(box: LoopNest) -> LoopNest:
     """The box with the sizes that were seen."""
 
     @once

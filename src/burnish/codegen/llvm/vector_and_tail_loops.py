@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from .loop_invariant_scopes import Code
-from .runtime_sizes import Size, most
+from .loop_invariant_scopes import FunctionCode
+from .runtime_sizes import LlvmSize, most
 from .target_cpu import Host
 from .vectorization_and_tiling import VectorPlan
 
 
 @dataclass(frozen=True, slots=True)
-class Run:
+class LaneRange:
     """A range of the lane variable, and how a loop steps through it."""
 
     start: str
@@ -24,10 +24,10 @@ class Run:
     may_be_empty: bool
 
 
-def lane_runs(code: Code, plan: VectorPlan, host: Host, extent: int | Size, first: str) -> list[Run]:
+def lane_runs(code: FunctionCode, plan: VectorPlan, host: Host, extent: int | LlvmSize, first: str) -> list[LaneRange]:
     """Ranges of the lane variable: in steps of several vectors, of one vector, of single elements. `first`: where it
     begins."""
-    if isinstance(extent, Size):
+    if isinstance(extent, LlvmSize):
         return symbolic_lane_runs(code, plan, host, extent, first)
     scope, width, step = code.here, plan.width, plan.width * plan.copies
     start, stop, longest = first, str(extent), extent
@@ -39,7 +39,7 @@ def lane_runs(code: Code, plan: VectorPlan, host: Host, extent: int | Size, firs
             stop = code.emit(scope, f"add nuw nsw i64 {start}, {plan.block}")
             if not is_fixed:
                 stop = code.call(scope, "i64", "llvm.umin.i64", ("i64", stop), ("i64", str(extent)))
-    runs: list[Run] = []
+    runs: list[LaneRange] = []
     position, left = start, longest
 
     def cut(size: int, copies: int, is_masked: bool) -> None:
@@ -62,7 +62,7 @@ def lane_runs(code: Code, plan: VectorPlan, host: Host, extent: int | Size, firs
             end = code.emit(scope, f"add nuw nsw i64 {position}, {whole}")
         trips = -(-left // unit) if is_masked or not rest else left // unit
         if trips:
-            runs.append(Run(position, end, trips, copies, size, is_masked, not is_fixed))
+            runs.append(LaneRange(position, end, trips, copies, size, is_masked, not is_fixed))
         position = end
         left = 0 if is_masked or not rest else left % unit if is_fixed else unit - 1
 
@@ -76,7 +76,9 @@ def lane_runs(code: Code, plan: VectorPlan, host: Host, extent: int | Size, firs
     return runs
 
 
-def symbolic_lane_runs(code: Code, plan: VectorPlan, host: Host, extent: Size, first: str) -> list[Run]:
+def symbolic_lane_runs(
+    code: FunctionCode, plan: VectorPlan, host: Host, extent: LlvmSize, first: str
+) -> list[LaneRange]:
     """The same for an extent known at run time: whole steps, then a tail that may be empty."""
     scope, width, step = code.here, plan.width, plan.width * plan.copies
     start, stop, longest = first, str(extent), most(extent)
@@ -85,20 +87,20 @@ def symbolic_lane_runs(code: Code, plan: VectorPlan, host: Host, extent: Size, f
         reach = code.emit(scope, f"add nuw nsw i64 {start}, {plan.block}")
         stop = code.call(scope, "i64", "llvm.umin.i64", ("i64", reach), ("i64", str(extent)))
     length = code.emit(scope, f"sub i64 {stop}, {start}")
-    runs: list[Run] = []
+    runs: list[LaneRange] = []
 
     def whole(unit: int, copies: int, size: int) -> None:
         nonlocal start
         even = code.emit(scope, f"and i64 {length}, {-unit}")
         end = code.emit(scope, f"add nuw nsw i64 {first}, {even}")
-        runs.append(Run(start, end, max(longest // unit, 1), copies, size, False, True))
+        runs.append(LaneRange(start, end, max(longest // unit, 1), copies, size, False, True))
         start = end
 
     whole(step, plan.copies, width)
     if plan.copies > 1:
         whole(width, 1, width)
     if width > 1 and host.has_masks:
-        runs.append(Run(start, stop, 1, 1, width, True, True))
+        runs.append(LaneRange(start, stop, 1, 1, width, True, True))
     elif width > 1:
-        runs.append(Run(start, stop, width, 1, 1, False, True))
+        runs.append(LaneRange(start, stop, width, 1, 1, False, True))
     return runs

@@ -18,7 +18,7 @@ from typing import Literal
 from ...ops.scalar_ir import Access, Scalar, walk
 from ...schedule.loops.loop_ir import Stage
 from ...tensors.dtypes import BITS, FLOATS
-from ..loops.coalesce_loops import Box, accesses, expressions, part
+from ..loops.coalesce_loops import LoopNest, accesses, expressions, part
 from .target_cpu import Host
 
 Kind = Literal["elements", "tiles", "inner", "rows"]
@@ -76,7 +76,7 @@ class VectorPlan:
     next. Their accumulators are in memory."""
 
 
-def choose(box: Box, host: Host) -> VectorPlan:
+def choose(box: LoopNest, host: Host) -> VectorPlan:
     candidates: list[int | None] = [k for k, extent in enumerate(box.extents) if extent > 1]
     if any(r.is_running for r in box.reductions):
         return _in_order(box, host)
@@ -89,7 +89,7 @@ def choose(box: Box, host: Host) -> VectorPlan:
     return make_vector_plan(box, lane, width, cycles_of(box, lane, host), host)
 
 
-def _in_order(box: Box, host: Host) -> VectorPlan:
+def _in_order(box: LoopNest, host: Host) -> VectorPlan:
     """The plan for running reductions. They take one element after the other, so lanes are rows. If rows are not
     contiguous, they are still computed side by side, as scalars: each only waits for its own last addition."""
     steps = accesses(box.stages)
@@ -111,7 +111,7 @@ def _in_order(box: Box, host: Host) -> VectorPlan:
     return VectorPlan("rows", lane, 1, copies, copies, math.prod(box.extents[: box.rows]) // copies, cycles)
 
 
-def pieces(box: Box, host: Host) -> list[tuple[Box, VectorPlan]]:
+def pieces(box: LoopNest, host: Host) -> list[tuple[LoopNest, VectorPlan]]:
     """The box with its plan; split into parts if the extent is not a multiple and lanes cannot be masked."""
     plan = choose(box, host)
     if plan.kind == "rows" and plan.width == 1 and plan.lane is not None and plan.copies < MOST_COPIES:
@@ -145,7 +145,7 @@ def is_across(access: Access, lane: int | None, across: int) -> bool:
     )
 
 
-def _across(box: Box, lane: int | None, width: int) -> int | None:
+def _across(box: LoopNest, lane: int | None, width: int) -> int | None:
     if lane is None or not box.is_elementwise or width not in (4, 8, 16) or box.extents[lane] < width:
         return None
     loads = {x.payload for x in walk(*expressions(box.stages)) if x.op == "load"}
@@ -157,7 +157,7 @@ def _across(box: Box, lane: int | None, width: int) -> int | None:
 
 
 def make_vector_plan(
-    box: Box,
+    box: LoopNest,
     lane: int | None,
     width: int,
     cycles: float,
@@ -201,7 +201,7 @@ def make_vector_plan(
     return VectorPlan(kind, lane, width, copies, block, items, cycles)
 
 
-def _strips(box: Box, lane: int, reach: int) -> int:
+def _strips(box: LoopNest, lane: int, reach: int) -> int:
     """How many units of `reach` rows are walked before the next element of each row. The elements of a row are far
     apart here: walking one row after the other reads a line or two of each page, and waits for each."""
     if len(box.stages) != 1 or len(box.inner) != 1 or any(r.is_running or r.op in POSITIONAL for r in box.reductions):
@@ -221,11 +221,11 @@ def _copies(extent: int, width: int, wanted: int) -> int:
     return wanted
 
 
-def _operations(box: Box) -> int:
+def _operations(box: LoopNest) -> int:
     return sum(COST.get(x.op, 1) for x in walk(*expressions(box.stages)))
 
 
-def width_of(box: Box, lane: int, host: Host) -> int:
+def width_of(box: LoopNest, lane: int, host: Host) -> int:
     bits = _element_bits(box)
     width = max(host.vector_bits // bits, 1)
     gathers = any(a.strides[lane] not in (0, 1, -1) or a.indirect for a in accesses(box.stages))
@@ -237,7 +237,7 @@ def width_of(box: Box, lane: int, host: Host) -> int:
     return width
 
 
-def _element_bits(box: Box) -> int:
+def _element_bits(box: LoopNest) -> int:
     """The bits of the usual element: of the floats if there are any, because they decide the speed."""
     roots = expressions(box.stages)
     dtypes = {x.dtype for x in common_path(*roots) if x.op not in ("const", "index")}
@@ -264,7 +264,7 @@ def common_path(*roots: Scalar) -> set[Scalar]:
     return found
 
 
-def cycles_of(box: Box, lane: int | None, host: Host, may_transpose: bool = True) -> float:
+def cycles_of(box: LoopNest, lane: int | None, host: Host, may_transpose: bool = True) -> float:
     """The estimated cycles of the whole box, with this variable in lanes."""
     if 0 in box.extents[: box.rows]:
         return 0

@@ -21,7 +21,7 @@ from ..math.expand_operations import expanded, why_not_expandable
 
 
 @dataclass(frozen=True, slots=True)
-class Box:
+class LoopNest:
     """A loop nest, with the facts that simplification must preserve."""
 
     extents: tuple[int, ...]
@@ -44,23 +44,23 @@ class Box:
         return not any(stage.reductions or stage.row_stores for stage in self.stages)
 
 
-def simplify(loop: Loop, expands: bool = True) -> Box:
+def simplify(loop: Loop, expands: bool = True) -> LoopNest:
     """`expands`: rewrite transcendental operations as base operations."""
     return simplify_together([loop], expands)[0]
 
 
-def simplify_together(loops: Sequence[Loop], expands: bool = True) -> list[Box]:
+def simplify_together(loops: Sequence[Loop], expands: bool = True) -> list[LoopNest]:
     """Simplifies loops that differ only in their numbers, all in the same way."""
     boxes = list(map(_box, loops))
     order = _ordered(boxes[0], [k for k in range(len(boxes[0].extents)) if any(box.extents[k] != 1 for box in boxes)])
     return _merged([_rewritten(box, order, _expanded if expands else remade) for box in boxes])
 
 
-def _box(loop: Loop) -> Box:
+def _box(loop: Loop) -> LoopNest:
     positions, step = [0] * len(loop.extents), 1
     for k in range(len(loop.extents) - 1, loop.rows - 1, -1):
         positions[k], step = step, step * loop.extents[k]
-    box = Box(loop.extents, loop.rows, loop.stages, tuple(positions))
+    box = LoopNest(loop.extents, loop.rows, loop.stages, tuple(positions))
     return replace(box, rows=len(box.extents)) if box.is_elementwise else box
 
 
@@ -80,7 +80,7 @@ def accesses(stages: tuple[Stage, ...]) -> list[Access]:
     return list(dict.fromkeys(found))
 
 
-def part(box: Box, k: int, start: int, count: int) -> Box:
+def part(box: LoopNest, k: int, start: int, count: int) -> LoopNest:
     """The box restricted to `count` values of row variable `k`, from `start` on."""
 
     def access(a: Access) -> Access:
@@ -97,7 +97,7 @@ def part(box: Box, k: int, start: int, count: int) -> Box:
     return replace(box, extents=extents, stages=mapped_stages(box.stages, leaf, access))
 
 
-def _ordered(box: Box, kept: list[int]) -> list[tuple[int, ...]]:
+def _ordered(box: LoopNest, kept: list[int]) -> list[tuple[int, ...]]:
     """The kept variables, outermost first, each as a group of one."""
     all_accesses = accesses(box.stages)
     # Rows follow the first elementwise store, or else the first access along inner variables. Inner variables follow
@@ -121,7 +121,7 @@ def _ordered(box: Box, kept: list[int]) -> list[tuple[int, ...]]:
     return [(k,) for k in rows + inner]
 
 
-def _merged(boxes: list[Box]) -> list[Box]:
+def _merged(boxes: list[LoopNest]) -> list[LoopNest]:
     """Merges adjacent variables that every access walks contiguously, unless an expression uses their index."""
     first = boxes[0]
     asked = {x.payload for x in walk(*expressions(first.stages)) if x.op == "index"}
@@ -161,7 +161,9 @@ def _expanded(x: Scalar, args: tuple[Scalar, ...]) -> Scalar:
     return expanded(x, args) if is_function and why_not_expandable(x.op, x.dtype) is None else x
 
 
-def _rewritten(box: Box, groups: list[tuple[int, ...]], finish: Callable[[Scalar, tuple[Scalar, ...]], Scalar]) -> Box:
+def _rewritten(
+    box: LoopNest, groups: list[tuple[int, ...]], finish: Callable[[Scalar, tuple[Scalar, ...]], Scalar]
+) -> LoopNest:
     """The box over new variables. Each new variable walks a group of old ones in row-major order.
 
     Old variables in no group are always 0. `finish` builds each expression from its rewritten operands.
@@ -180,7 +182,7 @@ def _rewritten(box: Box, groups: list[tuple[int, ...]], finish: Callable[[Scalar
             return const(0, "i64") if new is None else make("index", "i64", (), new)
         return finish(x, args)
 
-    return Box(
+    return LoopNest(
         tuple(math.prod(box.extents[k] for k in group) for group in groups),
         sum(1 for k in last if k < box.rows),
         mapped_stages(box.stages, rewritten, access),

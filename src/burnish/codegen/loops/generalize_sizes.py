@@ -19,10 +19,10 @@ from ...ops.scalar_ir import Scalar, cast, const, make
 from ...schedule.loops.loop_ir import Kernel
 from ...tensors.dtypes import FLOATS
 from ...tensors.fit_size_formulas import Formula, NoFormula, Space, StructureDiffers
-from .coalesce_loops import Box, simplify_together
+from .coalesce_loops import LoopNest, simplify_together
 
 
-def boxes_for_sizes(kernels: Sequence[Kernel], expands: bool = True) -> list[list[Box]]:
+def boxes_for_sizes(kernels: Sequence[Kernel], expands: bool = True) -> list[list[LoopNest]]:
     """For each loop of kernels that differ only in numbers: its boxes, one per kernel, all simplified in the same
     way."""
     first = kernels[0]
@@ -43,9 +43,9 @@ class SizeGeneralizer:
         self.made: dict[tuple[int, ...], Scalar] = {}
         self.held: list[Any] = []
 
-    def box(self, boxes: Sequence[Box]) -> Box:
+    def box(self, boxes: Sequence[LoopNest]) -> LoopNest:
         self.made.clear()
-        made: Box = self.of(boxes)
+        made: LoopNest = self.of(boxes)
         return made
 
     def number(self, values: Sequence[int]) -> Any:

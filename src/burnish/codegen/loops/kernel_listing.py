@@ -16,7 +16,7 @@ from collections import Counter
 
 from ...ops.scalar_ir import Scalar, walk
 from ...schedule.loops.loop_ir import Kernel, Loop, Store
-from .coalesce_loops import Box, expressions
+from .coalesce_loops import LoopNest, expressions
 
 _LEAVES = {"const", "size", "index", "reduced"}
 
@@ -30,12 +30,12 @@ def listing(kernel: Kernel) -> list[str]:
     return lines
 
 
-def listing_of(loop: Loop | Box) -> list[str]:
+def listing_of(loop: Loop | LoopNest) -> list[str]:
     return _Listing(loop).lines
 
 
 class _Listing:
-    def __init__(self, loop: Loop | Box):
+    def __init__(self, loop: Loop | LoopNest):
         box = ", ".join(f"i{k} < {n}{' rows' if k < loop.rows else ''}" for k, n in enumerate(loop.extents))
         self.lines = [f"loop {box or 'once'}"]
         self.names: dict[Scalar, str] = {}

@@ -22,7 +22,7 @@ from ...schedule.library.autotune_candidates import memory
 from ...schedule.loops.build_kernel import Launch
 from ...tensors.tensor_types import NumberType
 from .compilation.cubin_cache import without_comments
-from .kernel_function import Printed, print_kernel
+from .kernel_function import PrintedKernel, print_kernel
 from .tiling import VARIANTS
 
 LEAST_BYTES = 1 << 20
@@ -35,7 +35,7 @@ WORTH = 0.97
 """Another variant must take at most this fraction of the default's time: clocks are not exact."""
 
 Run = Callable[[], None]
-Load = Callable[[Sequence[Printed]], "list[CudaKernel | None]"]
+Load = Callable[[Sequence[PrintedKernel]], "list[CudaKernel | None]"]
 """Kernels on the GPU; None for one that the GPU rejects."""
 
 _chosen: dict[str, int] = {}
@@ -45,7 +45,7 @@ _lock = fork_safe_locks.lock()
 
 def tuned(
     launches: Sequence[Launch], device: int, toolchain_key: str, load: Load, seconds_of: Callable[[Run], float]
-) -> list[Printed]:
+) -> list[PrintedKernel]:
     """`toolchain_key`: what else the time depends on, for example Triton's version."""
     found = []
     for launch in launches:

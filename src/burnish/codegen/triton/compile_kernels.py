@@ -25,9 +25,9 @@ from ...tensors.fit_size_formulas import Point
 from .autotune_tiles import tuned
 from .compilation.cubin_cache import Cubin, compile_cubin, compile_cubins, toolchain_key, without_comments
 from .gpu_timing import seconds_of
-from .kernel_function import Printed, print_kernel
+from .kernel_function import PrintedKernel, print_kernel
 from .launch_function import launching
-from .symbolic_size_kernel import SymbolicKernel
+from .symbolic_size_kernel import SymbolicTritonKernel
 
 _made: dict[tuple[Hashable, ...], CudaKernel] = {}
 _lock = fork_safe_locks.lock()
@@ -44,13 +44,13 @@ def compile_kernels(launches: Sequence[Launch], device: int) -> list[CudaKernel]
     return [_made[key_of(one, device)] for one in printed]
 
 
-def loadable(printed: Sequence[Printed], device: int) -> list[CudaKernel | None]:
+def loadable(printed: Sequence[PrintedKernel], device: int) -> list[CudaKernel | None]:
     """None for kernels that the GPU rejects because their programs need more than it has."""
     refused = prepare(printed, device, is_trial=True)
     return [None if (key := key_of(one, device)) in refused else _made[key] for one in printed]
 
 
-def prepare(printed: Sequence[Printed], device: int, is_trial: bool = False) -> dict[tuple[Hashable, ...], str]:
+def prepare(printed: Sequence[PrintedKernel], device: int, is_trial: bool = False) -> dict[tuple[Hashable, ...], str]:
     """Loads all of them onto the GPU. Returns those that a trial shows it rejects, and why."""
     refused: dict[tuple[Hashable, ...], str] = {}
     architecture = architecture_of(device)
@@ -75,14 +75,14 @@ def architecture_of(device: int) -> int:
     return 10 * major + minor
 
 
-def cubins(printed: Sequence[Printed], architecture: int) -> Iterator[Cubin]:
+def cubins(printed: Sequence[PrintedKernel], architecture: int) -> Iterator[Cubin]:
     for one, made in zip(printed, compile_cubins(printed, architecture), strict=True):
         if events.is_watched("kernels"):
             events.emit("kernels", name=one.name, text=one.text, seconds=made.seconds)
         yield made.cubin
 
 
-def compile_symbolic_kernels(kernels: Sequence[SymbolicKernel], point: Point, device: int) -> list[CudaKernel]:
+def compile_symbolic_kernels(kernels: Sequence[SymbolicTritonKernel], point: Point, device: int) -> list[CudaKernel]:
     """Compiles the forms that these sizes need. Other forms are compiled when sizes come that need them."""
     loaded = LoadedForms(device)
     loaded.prepare([kernel.at(point).printed for kernel in kernels])
@@ -98,7 +98,9 @@ def compile_symbolic_kernels(kernels: Sequence[SymbolicKernel], point: Point, de
     ]
 
 
-def symbolic_words(kernel: SymbolicKernel, loaded: Callable[[Printed], Loaded]) -> cuda_module_loader.SymbolicWords:
+def symbolic_words(
+    kernel: SymbolicTritonKernel, loaded: Callable[[PrintedKernel], Loaded]
+) -> cuda_module_loader.SymbolicWords:
     def at(point: Point) -> cuda_module_loader.LocalWords:
         launching = kernel.at(point)
         form = loaded(launching.printed)
@@ -113,10 +115,10 @@ def symbolic_words(kernel: SymbolicKernel, loaded: Callable[[Printed], Loaded]) 
 class Loaded:
     """A form of a symbolic-size kernel, loaded on a GPU."""
 
-    function: cuda_module_loader.Function
+    function: cuda_module_loader.CudaFunction
     threads: int
     kinds: Sequence[int]
-    unaligned: Callable[[], cuda_module_loader.Function]
+    unaligned: Callable[[], cuda_module_loader.CudaFunction]
     device: int = 0
 
 
@@ -129,27 +131,27 @@ class LoadedForms:
     def __init__(self, device: int):
         self.device, self.architecture = device, architecture_of(device)
 
-    def __call__(self, printed: Printed) -> Loaded:
+    def __call__(self, printed: PrintedKernel) -> Loaded:
         if key_of(printed, self.device) not in _forms:
             self.prepare([printed])
         return _forms[key_of(printed, self.device)]
 
-    def prepare(self, printed: Sequence[Printed]) -> None:
+    def prepare(self, printed: Sequence[PrintedKernel]) -> None:
         missing = {key_of(one, self.device): one for one in printed if key_of(one, self.device) not in _forms}
         for key, cubin in zip(missing, cubins(list(missing.values()), self.architecture), strict=True):
             made = self.made(missing[key], cubin)
             with _lock:
                 _forms.setdefault(key, made)
 
-    def made(self, printed: Printed, cubin: Cubin) -> Loaded:
+    def made(self, printed: PrintedKernel, cubin: Cubin) -> Loaded:
         @once
-        def unaligned() -> cuda_module_loader.Function:
+        def unaligned() -> cuda_module_loader.CudaFunction:
             return on_gpu(compile_cubin(printed, self.architecture, is_aligned=False), self.device)
 
         return Loaded(on_gpu(cubin, self.device), cubin.threads, kinds_of(printed, cubin), unaligned, self.device)
 
 
-def key_of(printed: Printed, device: int) -> tuple[Hashable, ...]:
+def key_of(printed: PrintedKernel, device: int) -> tuple[Hashable, ...]:
     """Includes the grid: kernels with the same code may run as different numbers of programs."""
     return (
         without_comments(printed.text),
@@ -162,7 +164,7 @@ def key_of(printed: Printed, device: int) -> tuple[Hashable, ...]:
     )
 
 
-def loaded(printed: Printed, cubin: Cubin, device: int, architecture: int) -> CudaKernel:
+def loaded(printed: PrintedKernel, cubin: Cubin, device: int, architecture: int) -> CudaKernel:
     words = cuda_module_loader.words_of(
         on_gpu(cubin, device),
         printed.grid,
@@ -176,11 +178,11 @@ def loaded(printed: Printed, cubin: Cubin, device: int, architecture: int) -> Cu
     )
 
 
-def on_gpu(cubin: Cubin, device: int) -> cuda_module_loader.Function:
+def on_gpu(cubin: Cubin, device: int) -> cuda_module_loader.CudaFunction:
     return cuda_module_loader.load(cubin.code, cubin.name, cubin.shared, device)
 
 
-def kinds_of(printed: Printed, cubin: Cubin) -> list[int]:
+def kinds_of(printed: PrintedKernel, cubin: Cubin) -> list[int]:
     """The kinds of the parameters. Triton adds parameters at the end, which are null."""
     kinds = [
         cuda_module_loader.NUMBER if n in printed.numbers else cuda_module_loader.POINTER

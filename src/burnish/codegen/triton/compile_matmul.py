@@ -24,12 +24,12 @@ from ...concurrency.outside_errors import reraise_from_outside
 from ...errors import InternalError
 from ...runtime.linking import cuda_module_loader
 from ...runtime.linking.cuda_module_loader import CudaKernel
-from ...schedule.library.gpu_matmul_spec import KernelSpec, Made, Maker, Tiles
+from ...schedule.library.gpu_matmul_spec import KernelSpec, LaunchableKernel, Maker, MatmulTiles
 from ...schedule.library.own_kernels.matmul_tiling_and_packing import Stream
 from .compilation.cubin_cache import MOST_THREADS, compile_cubin, toolchain_key
 from .compile_kernels import architecture_of, loaded
 from .gpu_timing import seconds_of
-from .kernel_function import Printed, print_kernel
+from .kernel_function import PrintedKernel, print_kernel
 from .matmul_kernel import print_matrix
 
 _made: dict[tuple[str, int, int], CudaKernel] = {}
@@ -40,14 +40,14 @@ def maker() -> Maker:
     return Maker(seconds_of, torch.cuda.device, about, make)
 
 
-def make(wanted: Sequence[tuple[KernelSpec, Tiles | None]]) -> list[Made | str]:
+def make(wanted: Sequence[tuple[KernelSpec, MatmulTiles | None]]) -> list[LaunchableKernel | str]:
     """All for one GPU."""
     device = wanted[0][0].output.device
     index = torch.cuda.current_device() if device.index is None else device.index
     architecture = architecture_of(index)
     texts = [printed_for(spec, tiles) for spec, tiles in wanted]
 
-    def one(printed: Printed, context: contextvars.Context) -> CudaKernel | str:
+    def one(printed: PrintedKernel, context: contextvars.Context) -> CudaKernel | str:
         key = printed.text, printed.stages, index
         with _lock:
             found = _made.get(key)
@@ -68,12 +68,12 @@ def make(wanted: Sequence[tuple[KernelSpec, Tiles | None]]) -> list[Made | str]:
     with ThreadPoolExecutor(min(MOST_THREADS, os.cpu_count() or 1, len(texts)), "burnish-triton") as pool:
         kernels = [result_of(each) for each in [pool.submit(one, *pair) for pair in zip(texts, contexts, strict=True)]]
     return [
-        kernel if isinstance(kernel, str) else Made(kernel.launcher, kernel.words, stream_of(index))
+        kernel if isinstance(kernel, str) else LaunchableKernel(kernel.launcher, kernel.words, stream_of(index))
         for kernel in kernels
     ]
 
 
-def printed_for(spec: KernelSpec, tiles: Tiles | None) -> Printed:
+def printed_for(spec: KernelSpec, tiles: MatmulTiles | None) -> PrintedKernel:
     return print_kernel(spec.kernel) if tiles is None else print_matrix(spec.kernel, tiles, spec.precision)
 
 

@@ -16,15 +16,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ...schedule.loops.loop_ir import Kernel
-from ..loops.coalesce_loops import Box, simplify
+from ..loops.coalesce_loops import LoopNest, simplify
 from ..loops.kernel_listing import listing
-from .loop_printer import LoopPrinter
+from .loop_printer import TritonLoopPrinter
 from .print_math_expansions import function_text
-from .tiling import PLAIN, Tile, Variant, tile_of
+from .tiling import PLAIN, Tile, TileVariant, tile_of
 
 
 @dataclass(frozen=True, slots=True)
-class Printed:
+class PrintedKernel:
     name: str
     text: str
     grid: int
@@ -46,14 +46,14 @@ class SizeType:
     """Whether it is a multiple of 16 for all sizes. Such a bound does not cut vectors short."""
 
 
-def print_kernel(kernel: Kernel, numbers: frozenset[int] = frozenset(), variant: Variant = PLAIN) -> Printed:
+def print_kernel(kernel: Kernel, numbers: frozenset[int] = frozenset(), variant: TileVariant = PLAIN) -> PrintedKernel:
     boxes = [simplify(loop, expands=False) for loop in kernel.loops]
     boxes = [box for box in boxes if 0 not in box.extents[: box.rows]]
     tiles = [tile_of(box, variant) for box in boxes]
     ends = list(itertools.accumulate(tile.programs for tile in tiles))
     lines, functions = body_of(kernel, boxes, tiles, numbers, ends)
     name = name_of(kernel)
-    return Printed(
+    return PrintedKernel(
         name,
         text_of(kernel, name, listing(kernel), (), lines, functions),
         ends[-1] if ends else 0,
@@ -65,7 +65,7 @@ def print_kernel(kernel: Kernel, numbers: frozenset[int] = frozenset(), variant:
 
 def body_of(
     kernel: Kernel,
-    boxes: Sequence[Box],
+    boxes: Sequence[LoopNest],
     tiles: Sequence[Tile],
     numbers: frozenset[int],
     ends: Sequence[object],
@@ -76,7 +76,7 @@ def body_of(
     functions: set[tuple[str, str]] = set()
     for number, (box, tile) in enumerate(zip(boxes, tiles, strict=True)):
         first = ends[number - 1] if number else 0
-        printer = LoopPrinter(box, tile, kernel.stored, numbers, f"pid - {first}" if number else "pid", far)
+        printer = TritonLoopPrinter(box, tile, kernel.stored, numbers, f"pid - {first}" if number else "pid", far)
         body = printer.body()
         functions |= printer.functions
         if len(boxes) == 1:

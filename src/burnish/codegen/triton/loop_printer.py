@@ -22,14 +22,14 @@ from collections.abc import Sequence
 from ...ops.scalar_ir import Access, Scalar, make, walk
 from ...schedule.loops.loop_ir import Reduction, Stage, Store
 from ...tensors.dtypes import FLOATS
-from ..loops.coalesce_loops import Box, expressions
+from ..loops.coalesce_loops import LoopNest, expressions
 from .analysis.find_approximable_results import ROUGH, approximate_results
 from .analysis.narrow_indices import is_narrow_comparison, narrow_indices
 from .analysis.online_softmax import online_sums
 from .print_math_expansions import operation_text
 from .reduction_accumulators import accumulated, combine, position_dtype, starts
-from .runtime_sizes import Size, is_multiple, reach
-from .scalar_operations import Operations, operand
+from .runtime_sizes import TritonSize, is_multiple, reach
+from .scalar_operations import TritonOperations, operand
 from .tiling import Tile, variables_of
 from .triton_types import FAR, LONG_LINE, literal, type_of
 
@@ -37,12 +37,18 @@ ROWS, INNER = 1, 2
 """Bits for what an expression depends on."""
 
 
-class LoopPrinter:
+class TritonLoopPrinter:
     """`at` is the text of the tile's number. `numbers` are the buffers that are passed by value. `far`: whether offsets
     are 64 bits wide, for a box with symbolic sizes; None if the sizes are static."""
 
     def __init__(
-        self, box: Box, tile: Tile, stored: frozenset[int], numbers: frozenset[int], at: str, far: bool | None = None
+        self,
+        box: LoopNest,
+        tile: Tile,
+        stored: frozenset[int],
+        numbers: frozenset[int],
+        at: str,
+        far: bool | None = None,
     ):
         self.functions: set[tuple[str, str]] = set()
         """The transcendental operations that the loop calls, with their dtypes."""
@@ -120,7 +126,7 @@ class LoopPrinter:
             not is_multiple(self.inner, self.tile.inner)
             or not self.inner
             or self.tile.whole
-            and isinstance(self.inner, Size)
+            and isinstance(self.inner, TritonSize)
         ):
             self.line(f"mq = q < {self.inner}")
             self.masks[INNER] = "mq"
@@ -271,7 +277,7 @@ class LoopPrinter:
         """The values of the tile as inputs of the reduction, with its start value in masked places."""
         value = self.at_value(reduction.value)
         source, wide = reduction.value.dtype, accumulated(reduction)
-        found = [operand(Operations(self.emit_one).cast(value, source, wide))]
+        found = [operand(TritonOperations(self.emit_one).cast(value, source, wide))]
         if reduction.is_positional:
             counted = type_of(position_dtype(self.box))
             terms = [
@@ -296,8 +302,8 @@ class LoopPrinter:
 
     def rounded(self, reduction: Reduction, text: str) -> str:
         if reduction.is_positional:
-            return self.emit_one(Operations(self.emit_one).cast(text, position_dtype(self.box), "i64"))
-        return self.emit_one(Operations(self.emit_one).cast(text, accumulated(reduction), reduction.dtype))
+            return self.emit_one(TritonOperations(self.emit_one).cast(text, position_dtype(self.box), "i64"))
+        return self.emit_one(TritonOperations(self.emit_one).cast(text, accumulated(reduction), reduction.dtype))
 
     def group(self, parts: list[str]) -> str:
         return parts[0] if len(parts) == 1 else f"({', '.join(parts)})"
@@ -315,7 +321,7 @@ class LoopPrinter:
     def narrowed(self, x: Scalar) -> str:
         """The operation in i32, and its operands."""
         args = [literal(arg.payload, "i32") if arg.op == "const" else self.names[arg] for arg in x.args]
-        text = Operations(self.emit_one).apply(x.op, "i32", args)
+        text = TritonOperations(self.emit_one).apply(x.op, "i32", args)
         return self.emit_one(text) if self.uses.get(x, 1) > 1 or len(text) > LONG_LINE else text
 
     def written(self, x: Scalar) -> str:

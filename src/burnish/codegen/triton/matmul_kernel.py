@@ -26,11 +26,11 @@ from collections import Counter
 
 from ...errors import InternalError
 from ...ops.scalar_ir import Access, Scalar, walk
-from ...schedule.library.gpu_matmul_spec import Tiles
+from ...schedule.library.gpu_matmul_spec import MatmulTiles
 from ...schedule.loops.loop_ir import Kernel, Loop
 from ...tensors.dtypes import FLOATS, WIDE
 from ..loops.kernel_listing import listing
-from .kernel_function import Printed
+from .kernel_function import PrintedKernel
 from .print_math_expansions import function_text, operation_text
 from .triton_types import FAR, LONG_LINE, literal
 
@@ -40,7 +40,7 @@ TOGETHER = 8
 """Rows of tiles that are walked together, column by column."""
 
 
-def print_matrix(kernel: Kernel, tiles: Tiles, precision: str) -> Printed:
+def print_matrix(kernel: Kernel, tiles: MatmulTiles, precision: str) -> PrintedKernel:
     """`precision` is that of f32 operands in the product, "tf32" or "ieee"."""
     name = "".join(c if c.isalnum() else "_" for c in f"matrix_{kernel.name}")
     head, *loops = listing(kernel)
@@ -51,11 +51,11 @@ def print_matrix(kernel: Kernel, tiles: Tiles, precision: str) -> Printed:
     lines += [f"    {line}" for line in printer.body()]
     texts = [function_text(*function) for function in sorted(printer.functions)]
     text = "\n\n\n".join([*texts, "\n".join(lines)]) + "\n"
-    return Printed(name, text, printer.programs, tiles.warps, kernel.dtypes, frozenset(), stages=tiles.stages)
+    return PrintedKernel(name, text, printer.programs, tiles.warps, kernel.dtypes, frozenset(), stages=tiles.stages)
 
 
 class MatrixPrinter:
-    def __init__(self, loop: Loop, tiles: Tiles, precision: str):
+    def __init__(self, loop: Loop, tiles: MatmulTiles, precision: str):
         self.functions: set[tuple[str, str]] = set()
         """The transcendental operations that are called, with their dtypes."""
         (stage,) = loop.stages

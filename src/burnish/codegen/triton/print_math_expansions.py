@@ -13,7 +13,7 @@ from ...concurrency.compute_once import once
 from ...ops.scalar_ir import Access, Scalar, load, make, walk
 from ..math.expand_operations import expand, plain, why_not_expandable
 from .fast_math_intrinsics import expanded
-from .scalar_operations import Operations, is_printable, operand
+from .scalar_operations import TritonOperations, is_printable, operand
 from .triton_types import literal
 
 ARGUMENTS = "xyz"
@@ -60,7 +60,7 @@ def operation_text(x: Scalar, args: list[str], emit: Callable[[str], str], funct
     """The text of an operation. The functions that it calls are added to `functions`."""
     if all(arg.op == "const" for arg in x.args):
         args = [operand(args[0]), *args[1:]]  # Python would fold plain numbers by its own rules.
-    operations, dtype = Operations(emit), x.args[0].dtype
+    operations, dtype = TritonOperations(emit), x.args[0].dtype
     match x.op:
         case "cast":
             return operations.cast(args[0], dtype, x.dtype)
@@ -94,7 +94,7 @@ def function_text(op: str, dtype: str) -> str:
             case "const":
                 names[x] = literal(x.payload, x.dtype)
             case "div" if (op, dtype) in EVEN_DIVISIONS:
-                names[x] = emit(Operations(emit).quotient(*args))
+                names[x] = emit(TritonOperations(emit).quotient(*args))
             case _:
                 names[x] = emit(operation_text(x, args, emit, set()))
     return "\n".join([*lines, f"    return {names[root]}"])

@@ -7,13 +7,13 @@ from __future__ import annotations
 
 from ...schedule.loops.loop_ir import Reduction
 from ...tensors.dtypes import BITS, FLOATS, WIDE
-from ..loops.coalesce_loops import Box
+from ..loops.coalesce_loops import LoopNest
 from .triton_types import literal
 
 FEW_POSITIONS = 1 << 31
 
 
-def starts(reduction: Reduction, box: Box, is_empty: bool) -> list[tuple[str, str]]:
+def starts(reduction: Reduction, box: LoopNest, is_empty: bool) -> list[tuple[str, str]]:
     """The start values and their dtypes. A position starts behind all others, and is 0 if there are none."""
     dtype = accumulated(reduction)
     value = reduction.identity
@@ -26,7 +26,7 @@ def starts(reduction: Reduction, box: Box, is_empty: bool) -> list[tuple[str, st
     return found
 
 
-def position_dtype(box: Box) -> str:
+def position_dtype(box: LoopNest) -> str:
     """The dtype in which positions are compared."""
     pairs = list(zip(box.extents, box.positions, strict=True)) if box.positions else []
     if not all(isinstance(part, int) for pair in pairs for part in pair):

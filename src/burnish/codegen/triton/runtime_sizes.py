@@ -4,8 +4,8 @@
     f"x < {rows}"                       "x < n0": it becomes the kernel's parameter n0
     f"x // {rows * 4}"                  "x // n1": products are computed before the kernel starts
 
-A `Size` takes the place of a number in a box or an access. `SizeParameters` records the parameters that were printed:
-each is a formula, or something else that is known when the kernel is launched.
+A `TritonSize` takes the place of a number in a box or an access. `SizeParameters` records the parameters that were
+printed: each is a formula, or something else that is known when the kernel is launched.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from operator import add
 
 from ...ops.scalar_ir import Access, walk
 from ...tensors.fit_size_formulas import Formula, Point
-from ..loops.coalesce_loops import Box, accesses, expressions
+from ..loops.coalesce_loops import LoopNest, accesses, expressions
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,13 +40,13 @@ class SizeParameters:
 
 
 @dataclass(frozen=True, slots=True)
-class Size:
+class TritonSize:
     formula: Formula
     parameters: SizeParameters
 
-    def __mul__(self, other: int | Size) -> int | Size:
-        made = times(self.formula, other.formula if isinstance(other, Size) else other)
-        return made if isinstance(made, int) else Size(made, self.parameters)
+    def __mul__(self, other: int | TritonSize) -> int | TritonSize:
+        made = times(self.formula, other.formula if isinstance(other, TritonSize) else other)
+        return made if isinstance(made, int) else TritonSize(made, self.parameters)
 
     __rmul__ = __mul__
 
@@ -54,9 +54,9 @@ class Size:
         return self.parameters.name(self.formula)
 
 
-def is_multiple(count: int | Size, unit: int) -> bool:
+def is_multiple(count: int | TritonSize, unit: int) -> bool:
     """Whether the count is a multiple of `unit` for all sizes."""
-    if isinstance(count, Size):
+    if isinstance(count, TritonSize):
         return count.formula.divisor % unit == 0
     return count % unit == 0
 
@@ -78,13 +78,13 @@ def formula_of(like: Formula, terms: dict[Point, int]) -> Formula | int:
     return replace(like, terms=found)
 
 
-def at(count: int | Size | Formula, point: Point) -> int:
-    if isinstance(count, Size):
+def at(count: int | TritonSize | Formula, point: Point) -> int:
+    if isinstance(count, TritonSize):
         count = count.formula
     return count if isinstance(count, int) else count.at(point)
 
 
-def reaches(box: Box) -> set[Formula | int]:
+def reaches(box: LoopNest) -> set[Formula | int]:
     """Upper bounds of all numbers computed from the box's variables: the number of rows, the elements of a row, how far
     each access goes, and the sizes used in expressions."""
     counts = [math.prod(box.extents[: box.rows]), math.prod(box.extents[box.rows :])]
@@ -92,7 +92,7 @@ def reaches(box: Box) -> set[Formula | int]:
     return {most_of([count]) for count in counts} | {reach(access, box) for access in accesses(box.stages)}
 
 
-def reach(access: Access, box: Box) -> Formula | int:
+def reach(access: Access, box: LoopNest) -> Formula | int:
     return most_of(
         [
             access.offset,
@@ -102,13 +102,13 @@ def reach(access: Access, box: Box) -> Formula | int:
     )
 
 
-def most_of(parts: Iterable[int | Size]) -> Formula | int:
+def most_of(parts: Iterable[int | TritonSize]) -> Formula | int:
     """An upper bound for the sum of their magnitudes. No size is negative."""
     terms: dict[Point, int] = {}
     like: Formula | None = None
     whole = 0
     for part in parts:
-        if isinstance(part, Size):
+        if isinstance(part, TritonSize):
             like = part.formula
             for factor, powers in part.formula.terms:
                 terms[powers] = terms.get(powers, 0) + abs(factor)

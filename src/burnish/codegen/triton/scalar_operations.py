@@ -37,7 +37,7 @@ def is_printable(op: str, dtype: str) -> bool:
     return op in (_OF_FLOATS if dtype in FLOATS else _OF_TRUTHS if dtype == "b8" else _OF_INTEGERS)
 
 
-class Operations:
+class TritonOperations:
     """`emit` gives an expression a name if it is used more than once."""
 
     __slots__ = ("emit",)

@@ -23,8 +23,8 @@ from ...schedule.loops.loop_ir import Kernel
 from ...tensors.fit_size_formulas import Formula, Point, Space
 from ..loops.generalize_sizes import SizeGeneralizer, boxes_for_sizes
 from ..loops.kernel_listing import listing, listing_of
-from .kernel_function import Printed, SizeType, body_of, name_of, text_of, warps_of
-from .runtime_sizes import ProgramsOf, Size, SizeParameters, at, reaches
+from .kernel_function import PrintedKernel, SizeType, body_of, name_of, text_of, warps_of
+from .runtime_sizes import ProgramsOf, SizeParameters, TritonSize, at, reaches
 from .tiling import Tile, symbolic_tile_of
 
 NEAR = 1 << 30
@@ -37,12 +37,12 @@ EVEN = 16
 class Launching:
     """A launch for some sizes: the form of the kernel, its size arguments, and how many programs run it."""
 
-    printed: Printed
+    printed: PrintedKernel
     sizes: tuple[int, ...]
     grid: int
 
 
-class SymbolicKernel:
+class SymbolicTritonKernel:
     def __init__(self, kernels: Sequence[Kernel], numbers: frozenset[int], space: Space):
         """`kernels` are those at the points of the space, `numbers` the buffers that are passed by value. Raises
         NoFormula if the kernels differ in more than sizes."""
@@ -53,16 +53,16 @@ class SymbolicKernel:
             for boxes in boxes_for_sizes(kernels, expands=False)
             if not all(0 in box.extents[: box.rows] for box in boxes)
         ]
-        printed = SizeGeneralizer(space, lambda formula, seen: Size(formula, self.parameters))
+        printed = SizeGeneralizer(space, lambda formula, seen: TritonSize(formula, self.parameters))
         listed = SizeGeneralizer(space, lambda formula, seen: formula)
         self.seen = [boxes[0] for boxes in alike]
         self.boxes = [printed.box(boxes) for boxes in alike]
         self.listed = listing(replace(self.kernel, loops=()))
         self.listed += [line for boxes in alike for line in listing_of(listed.box(boxes))]
-        self.rows: list[int | Size] = [math.prod(box.extents[: box.rows]) for box in self.boxes]
-        self.inner: list[int | Size] = [math.prod(box.extents[box.rows :]) for box in self.boxes]
+        self.rows: list[int | TritonSize] = [math.prod(box.extents[: box.rows]) for box in self.boxes]
+        self.inner: list[int | TritonSize] = [math.prod(box.extents[box.rows :]) for box in self.boxes]
         self.reaches: list[int | Formula] = list(set().union(*map(reaches, self.boxes)))
-        self.forms: dict[tuple[tuple[Tile, ...], bool], tuple[Printed, list[Formula | ProgramsOf]]] = {}
+        self.forms: dict[tuple[tuple[Tile, ...], bool], tuple[PrintedKernel, list[Formula | ProgramsOf]]] = {}
         self.lock = fork_safe_locks.lock()
 
     @property
@@ -72,7 +72,7 @@ class SymbolicKernel:
     def at(self, point: Point) -> Launching:
         tiles = tuple(
             [
-                symbolic_tile_of(seen, at(inner, point), isinstance(rows, Size), isinstance(inner, Size))
+                symbolic_tile_of(seen, at(inner, point), isinstance(rows, TritonSize), isinstance(inner, TritonSize))
                 for seen, rows, inner in zip(self.seen, self.rows, self.inner, strict=True)
             ]
         )
@@ -88,7 +88,7 @@ class SymbolicKernel:
         sizes = [ends[size.loops] if isinstance(size, ProgramsOf) else size.at(point) for size in parameters]
         return Launching(printed, tuple(sizes), ends[-1])
 
-    def printed(self, tiles: tuple[Tile, ...], far: bool) -> tuple[Printed, list[Formula | ProgramsOf]]:
+    def printed(self, tiles: tuple[Tile, ...], far: bool) -> tuple[PrintedKernel, list[Formula | ProgramsOf]]:
         """Prints a form. Also returns its size parameters."""
         ends = [End(self.parameters, number + 1) for number in range(len(tiles))]
         lines, functions = body_of(self.kernel, self.boxes, tiles, self.numbers, ends, far)
@@ -97,7 +97,7 @@ class SymbolicKernel:
         sizes = tuple([SizeType(type, isinstance(size, Formula) and size.divisor % EVEN == 0) for size in parameters])
         name = name_of(self.kernel)
         text = text_of(self.kernel, name, self.listed, [f"n{k}" for k in range(len(parameters))], lines, functions)
-        return Printed(name, text, 0, warps_of(tiles), self.kernel.dtypes, self.numbers, sizes), parameters
+        return PrintedKernel(name, text, 0, warps_of(tiles), self.kernel.dtypes, self.numbers, sizes), parameters
 
 
 @dataclass(frozen=True, slots=True)

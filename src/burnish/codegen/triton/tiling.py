@@ -17,7 +17,7 @@ import math
 from collections import Counter
 from dataclasses import dataclass
 
-from ..loops.coalesce_loops import Box, accesses
+from ..loops.coalesce_loops import LoopNest, accesses
 
 ELEMENTS = 1024
 """Elements of an elementwise tile: eight per thread."""
@@ -74,22 +74,30 @@ class Tile:
 
 
 @dataclass(frozen=True, slots=True)
-class Variant:
+class TileVariant:
     """How a tile differs from the default: the exponents of two for its size and for its number of warps."""
 
     size: int = 0
     warps: int = 0
 
 
-PLAIN = Variant()
-VARIANTS = (PLAIN, Variant(1, 0), Variant(-1, 0), Variant(0, 1), Variant(0, -1), Variant(1, 1), Variant(2, 1))
+PLAIN = TileVariant()
+VARIANTS = (
+    PLAIN,
+    TileVariant(1, 0),
+    TileVariant(-1, 0),
+    TileVariant(0, 1),
+    TileVariant(0, -1),
+    TileVariant(1, 1),
+    TileVariant(2, 1),
+)
 """The variants that autotuning measures, the default first."""
 
 LEAST, MOST = 64, 1 << 14
 """Bounds for the elements of a tile."""
 
 
-def varied(tile: Tile, rows: int, variant: Variant) -> Tile:
+def varied(tile: Tile, rows: int, variant: TileVariant) -> Tile:
     """The same rows in tiles of another size. Whole tiles stay whole: they hold more or fewer rows."""
     if variant == PLAIN or tile.chunks:
         return tile
@@ -109,11 +117,11 @@ def shifted(n: int, steps: int, least: int, most: int) -> int:
     return min(max(n << steps if steps > 0 else n >> -steps, min(least, n)), max(most, n))
 
 
-def tile_of(box: Box, variant: Variant = PLAIN) -> Tile:
+def tile_of(box: LoopNest, variant: TileVariant = PLAIN) -> Tile:
     return varied(plain_tile_of(box), math.prod(box.extents[: box.rows]), variant)
 
 
-def plain_tile_of(box: Box) -> Tile:
+def plain_tile_of(box: LoopNest) -> Tile:
     rows, inner = math.prod(box.extents[: box.rows]), math.prod(box.extents[box.rows :])
     if box.is_elementwise:
         in_two = transposed_tile(box) or row_tile(box)
@@ -133,7 +141,7 @@ def plain_tile_of(box: Box) -> Tile:
     return tiled(rows, 1, STEP if rows >= 4 * PROGRAMS else 2 * STEP, False)
 
 
-def variables_of(box: Box, tile: Tile) -> tuple[list[int], list[int]]:
+def variables_of(box: LoopNest, tile: Tile) -> tuple[list[int], list[int]]:
     """The variables that the rows and the inner elements of a tile count, the last one fastest."""
     if not tile.chunks:
         return list(range(box.rows)), list(range(box.rows, len(box.extents)))
@@ -142,7 +150,7 @@ def variables_of(box: Box, tile: Tile) -> tuple[list[int], list[int]]:
     return rows + ([] if tile.fast is None else [tile.fast]), [last]
 
 
-def transposed_tile(box: Box) -> Tile | None:
+def transposed_tile(box: LoopNest) -> Tile | None:
     """The tile of a loop that stores along the last variable and reads along another one."""
     last, total = len(box.extents) - 1, math.prod(box.extents)
     if last < 1 or total < SIDE * SIDE * 4:
@@ -159,7 +167,7 @@ def transposed_tile(box: Box) -> Tile | None:
     return in_two_dimensions(box, SIDE, SIDE, across)
 
 
-def row_tile(box: Box) -> Tile | None:
+def row_tile(box: LoopNest) -> Tile | None:
     """The tile of a loop that reads numbers of whole rows, if few elements are beyond the ends of rows."""
     last = len(box.extents) - 1
     if last < 1 or math.prod(box.extents) < PROGRAMS * ELEMENTS:
@@ -169,14 +177,14 @@ def row_tile(box: Box) -> Tile | None:
     return in_two_dimensions(box, ELEMENTS // long, long, None) if any(is_of_row) and long else None
 
 
-def in_two_dimensions(box: Box, rows: int, inner: int, fast: int | None) -> Tile:
+def in_two_dimensions(box: LoopNest, rows: int, inner: int, fast: int | None) -> Tile:
     chunks = -(-box.extents[-1] // inner)
     count = math.prod(box.extents[:-1])
     programs, warps = -(-count // rows) * chunks, max(rows * inner // 512, 4)
     return Tile(rows, inner, True, warps, programs, chunks, fast)
 
 
-def symbolic_tile_of(seen: Box, inner: int, has_symbolic_rows: bool, has_symbolic_inner: bool) -> Tile:
+def symbolic_tile_of(seen: LoopNest, inner: int, has_symbolic_rows: bool, has_symbolic_inner: bool) -> Tile:
     """The tile for a box with symbolic extents; it must suit all sizes. `seen` is the box of the program that was seen,
     `inner` the present number of elements of a row. The number of programs is that of the box seen."""
     rows = math.prod(seen.extents[: seen.rows])
@@ -203,7 +211,7 @@ def tiled(rows: int, some: int, inner: int, whole: bool) -> Tile:
     return Tile(some, inner, whole, warps, -(-rows // some))
 
 
-def rows_lie_side_by_side(box: Box) -> bool:
+def rows_lie_side_by_side(box: LoopNest) -> bool:
     """Whether memory is contiguous along the rows' last variable rather than along the inner ones. Accesses without
     inner strides do not count."""
     last, inner = box.rows - 1, len(box.extents) - 1

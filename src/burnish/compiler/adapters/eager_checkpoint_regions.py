@@ -20,7 +20,7 @@ from torch.fx import Graph, GraphModule, Node
 from ...captured_graph.checkpoint_hooks import GIVEN, MARK, Mark
 from ...captured_graph.lazy_graph_module import graph_module
 from ...foundation.torch_private import LazyGraphModule
-from ...runtime.eager.eager_activation_checkpointing import Steps, StepValue, checkpointed, steps_of
+from ...runtime.eager.eager_activation_checkpointing import RecordedCalls, StepValue, checkpointed, steps_of
 from .. import CompiledFn
 
 
@@ -64,7 +64,7 @@ def add_region(gm: GraphModule, made: Graph, env: dict[Node, Node], mark: Mark, 
         env[node] = made.call_function(operator.getitem, (call, at))
 
 
-def steps(mark: Mark, inputs: Sequence[Node], nodes: Sequence[Node]) -> Steps:
+def steps(mark: Mark, inputs: Sequence[Node], nodes: Sequence[Node]) -> RecordedCalls:
     places = {node: StepValue(at) for at, node in enumerate((*inputs, *nodes))}
     calls = [(function_of(node), *(plain(part, places) for part in (node.args, node.kwargs))) for node in nodes]
     return steps_of(len(inputs), calls, mark.draws, tuple(mark.number in node.meta.get(GIVEN, ()) for node in inputs))
@@ -92,7 +92,7 @@ def plain(tree: Any, places: dict[Node, StepValue]) -> Any:
 class EagerRegion:
     """The target of a node that runs a whole region."""
 
-    def __init__(self, mark: Mark, gm: GraphModule, steps: Steps):
+    def __init__(self, mark: Mark, gm: GraphModule, steps: RecordedCalls):
         self.__name__ = self.__qualname__ = f"checkpointed_{mark.number}"
         self.__module__ = __name__
         self.gm, self.steps = gm, steps

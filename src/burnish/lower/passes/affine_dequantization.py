@@ -62,7 +62,7 @@ class Coefficient:
 
 
 @dataclass(slots=True)
-class Affine:
+class AffineWeight:
     rows: Axis
     columns: Axis
     integers: Value
@@ -105,7 +105,7 @@ class Affine:
         )
 
 
-def affine_of(weight: Value) -> Affine | None:
+def affine_of(weight: Value) -> AffineWeight | None:
     """None where a weight of two dimensions is not computed from integers in this way."""
     rows, columns = Axis(weight.shape[0]), Axis(weight.shape[1])
     found = walk(weight, [[rows], [columns]], rows, columns)
@@ -114,7 +114,7 @@ def affine_of(weight: Value) -> Affine | None:
     return found
 
 
-def walk(value: Value, dims: Dims, rows: Axis, columns: Axis) -> Affine | None:
+def walk(value: Value, dims: Dims, rows: Axis, columns: Axis) -> AffineWeight | None:
     node = value.node
     if value.dtype not in (*WIDER, *BYTES):
         return None
@@ -133,7 +133,7 @@ def walk(value: Value, dims: Dims, rows: Axis, columns: Axis) -> Affine | None:
     return found
 
 
-def is_small(found: Affine) -> bool:
+def is_small(found: AffineWeight) -> bool:
     """Whether a signed byte holds the numbers: of 4 bits, with little added."""
     added = sum(abs(operand) if isinstance(operand, (int, float)) else math.inf for _, operand in found.steps)
     return found.bits == 4 and added <= 100 and all(kind != "mul" for kind, _ in found.steps)
@@ -155,7 +155,7 @@ def is_widening(node: Node) -> bool:
     return source is target or target is torch.float32 and source in FLOATS
 
 
-def arithmetic(node: Node, dims: Dims, rows: Axis, columns: Axis) -> Affine | None:
+def arithmetic(node: Node, dims: Dims, rows: Axis, columns: Axis) -> AffineWeight | None:
     result, kind = node.results[0], ARITHMETIC[node.op.name]
     if node.kwargs.get("alpha", 1) != 1 or len(node.args) > 2 or result is None or result.dtype is torch.uint8:
         return None
@@ -233,7 +233,7 @@ def regrouped(axes: Sequence[Axis], shape: tuple[int, ...]) -> Dims | None:
     return None if left else dims
 
 
-def integers(value: Value, dims: Dims, rows: Axis, columns: Axis) -> Affine | None:
+def integers(value: Value, dims: Dims, rows: Axis, columns: Axis) -> AffineWeight | None:
     """Where the integers are in memory, in the order of the weight."""
     bits, source = 8, halves_of(value)
     if source is not None:
@@ -249,7 +249,7 @@ def integers(value: Value, dims: Dims, rows: Axis, columns: Axis) -> Affine | No
     wanted = [leaf for axis in (rows, columns) for leaf in axis.leaves() if leaf.size > 1]
     if bits == 4 and (not wanted or wanted[-1].size != 2 or wanted.pop() in order):
         return None
-    return Affine(rows, columns, value, bits) if order == wanted else None
+    return AffineWeight(rows, columns, value, bits) if order == wanted else None
 
 
 def halves_of(value: Value) -> Value | None:

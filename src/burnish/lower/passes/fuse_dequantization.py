@@ -20,7 +20,7 @@ from ...ir.graph import Graph, Node, Value, values_in
 from ...ir.rewriter import Rewriter
 from ...ops.burnish_primitives import LINEAR, QUANTIZED_LINEAR, VIEW
 from ...tensors.views.view_maps import Reshape
-from .affine_dequantization import Affine, Coefficient, affine_of
+from .affine_dequantization import AffineWeight, Coefficient, affine_of
 
 DTYPES = (torch.float32, torch.bfloat16, torch.float16)
 
@@ -76,7 +76,7 @@ class DequantizationFuser(Rewriter):
         integers = self.build.reshape(found.integers, (outputs, depth * found.bits // 8))
         return self.build.apply(QUANTIZED_LINEAR, (x, integers, scales, shifts, bias, found.bits, found.group, offset))
 
-    def scale_and_shift(self, found: Affine) -> tuple[Value | None, Value | None, int] | None:
+    def scale_and_shift(self, found: AffineWeight) -> tuple[Value | None, Value | None, int] | None:
         """`(q - offset) * scale + shift`, of the steps from q to the weight. None where the offset is too large."""
         scale: Value | None = None
         shift: Value | None = None
@@ -93,12 +93,12 @@ class DequantizationFuser(Rewriter):
                 shift = self.plus(found, shift, operand if is_number else self.coefficient(found, operand), kind)
         return (scale, shift, int(offset)) if abs(offset) <= LARGEST_OFFSET else None
 
-    def times(self, found: Affine, value: Value | None, factor: Any) -> Value:
+    def times(self, found: AffineWeight, value: Value | None, factor: Any) -> Value:
         if value is None:
             return factor if isinstance(factor, Value) else self.filled(found, factor)
         return self.build("mul.Tensor", self.float32(value), self.float32(factor))
 
-    def plus(self, found: Affine, value: Value | None, term: Any, kind: str) -> Value:
+    def plus(self, found: AffineWeight, value: Value | None, term: Any, kind: str) -> Value:
         if value is not None:
             return self.build(f"{kind}.Tensor", self.float32(value), self.float32(term))
         if not isinstance(term, Value):
@@ -108,10 +108,10 @@ class DequantizationFuser(Rewriter):
     def float32(self, value: Any) -> Any:
         return self.build.convert(value, torch.float32) if isinstance(value, Value) else value
 
-    def filled(self, found: Affine, number: float) -> Value:
+    def filled(self, found: AffineWeight, number: float) -> Value:
         return self.build.full(found.shape, float(number), found.integers.type, torch.float32)
 
-    def coefficient(self, found: Affine, operand: Coefficient) -> Value:
+    def coefficient(self, found: AffineWeight, operand: Coefficient) -> Value:
         return self.build.view(operand.value, *found.maps_of(operand))
 
     def scaled(self, node: Node, args: tuple) -> Value | None:

@@ -28,7 +28,7 @@ from ...tensors.in_place_names import VIEW_OF_RESHAPING
 from ...tensors.tensor_types import TensorType, has_stride
 from .expand_foreach import rule_for
 from .inference_mode_and_dispatch_keys import inference_mode_of_result
-from .number_inputs import Numbers, tensor_of_number
+from .number_inputs import NumberInputs, tensor_of_number
 from .replace_cudnn_batch_norm import CUDNN
 from .schema_facts import declared, signature_of
 from .storage_offsets import AS_STRIDED, check_offset, result_offsets
@@ -69,7 +69,7 @@ class AtenTracer:
         self.gradients, self.live_scalar_types = gradients, live_scalar_types
         self.inputs: list[Any] = []
         """The inputs of this run: trace tensors and numbers."""
-        self.numbers = Numbers(self.graph, salt)
+        self.numbers = NumberInputs(self.graph, salt)
         self.line: str | None = None
         self.constants: dict[int, Value] = {}
         self.region: RandomRegion | None = None

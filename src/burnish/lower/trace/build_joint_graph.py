@@ -34,7 +34,7 @@ from ...tensors.eager_strides import overlaps_itself
 from .aten_tracer import AtenTracer
 from .backward_per_autograd_node import add_pieces
 from .find_aliased_gradients import LeafRecord, bases_of, views_of_tangents
-from .run_autograd import Closed, derivatives
+from .run_autograd import UntraceableBackward, derivatives
 
 
 def add_gradients(tracer: AtenTracer, outputs: list[Any], made: Iterable[Any] = ()) -> list[Any]:
@@ -84,7 +84,7 @@ def add_gradients(tracer: AtenTracer, outputs: list[Any], made: Iterable[Any] = 
     try:
         with custom_backwards(tracer):
             found = derivatives([outputs[k] for k in flows], sources, list(tangents.values()))
-    except Closed:
+    except UntraceableBackward:
         no_backward = {k: words for k in flows if (words := why_closed(outputs[k], sources, tangents[k])) is not None}
         left = [k for k in flows if k not in no_backward]
         found = derivatives([outputs[k] for k in left], sources, [tangents[k] for k in left])
@@ -157,7 +157,7 @@ def reaching_outputs(outputs: list[Any], inputs: list[Any]) -> tuple[int, ...]:
 def why_closed(out: Any, inputs: list[Any], tangent: Any) -> str | None:
     try:
         derivatives([out], inputs, [tangent])
-    except Closed as error:
+    except UntraceableBackward as error:
         return error.words
     return None
 

@@ -18,14 +18,14 @@ from typing import Any
 
 import torch
 
-from ...captured_graph.aliased_gradients import Shown, TangentGradient
+from ...captured_graph.aliased_gradients import InputView, TangentGradient
 from ...foundation.torch_private import DisableTorchDispatch, OpOverload
 from ...ir.graph import Value
 from ...ir.untraceable_graph import Untraceable
 from .storage_offsets import result_offsets
 
 
-def bases_of(gradients: Sequence[Any]) -> tuple[list[Any], tuple[tuple[int, Shown], ...]]:
+def bases_of(gradients: Sequence[Any]) -> tuple[list[Any], tuple[tuple[int, InputView], ...]]:
     """Replaces each gradient that shares its base with another gradient by that base. The second result describes how
     to make these views, by position."""
     bases = [x if x._base is None or x._base.dtype != x.dtype else x._base for x in gradients]
@@ -36,7 +36,7 @@ def bases_of(gradients: Sequence[Any]) -> tuple[list[Any], tuple[tuple[int, Show
         if x is not base and tensors[id(base)] > 1:
             made[k] = base
             offset = offset_in(base.value, x.value)
-            shown.append((k, Shown(first.setdefault(id(x), k), tuple(x.shape), tuple(x.stride()), offset)))
+            shown.append((k, InputView(first.setdefault(id(x), k), tuple(x.shape), tuple(x.stride()), offset)))
     return made, tuple(shown)
 
 

@@ -30,7 +30,7 @@ LARGE = 1 << 40
 sizes and positions, the two graphs differ."""
 
 
-class Numbers:
+class NumberInputs:
     """The numbers of one trace. `salt` makes its stand-ins differ from those of the other trace."""
 
     def __init__(self, graph: Graph, salt: int):

@@ -17,7 +17,7 @@ CLOSED = re.compile("backward through the graph a second time|derivative for .* 
 """torch's errors where the captured program has already run the backward of an output, or where there is no formula."""
 
 
-class Closed(Untraceable):
+class UntraceableBackward(Untraceable):
     """Backward cannot start from an output, for a reason in `CLOSED`."""
 
     def __init__(self, words: str):
@@ -34,5 +34,5 @@ def derivatives(outputs: list[Any], inputs: list[Any], tangents: list[Any]) -> l
         except (RuntimeError, ValueError, TypeError, NotImplementedError) as error:
             reraise_from_outside(error)
             if type(error) is RuntimeError and CLOSED.search(str(error)):
-                raise Closed(str(error)) from error
+                raise UntraceableBackward(str(error)) from error
             raise Untraceable(f"its gradients cannot be traced: {error}") from error

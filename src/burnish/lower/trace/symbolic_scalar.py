@@ -17,17 +17,17 @@ from typing import TYPE_CHECKING, Any
 from ...ir.untraceable_graph import NumberLost
 
 if TYPE_CHECKING:
-    from .number_inputs import Numbers
+    from .number_inputs import NumberInputs
 
 
 class SymbolicScalar(float):
     """A stand-in that refers to its trace."""
 
     __slots__ = ("numbers",)
-    numbers: Numbers
+    numbers: NumberInputs
 
 
-def with_symbolic_scalars(numbers: Numbers, tree: Any) -> Any:
+def with_symbolic_scalars(numbers: NumberInputs, tree: Any) -> Any:
     """The arguments of a call, with stand-ins as `SymbolicScalar`."""
     if isinstance(tree, (tuple, list)):
         return type(tree)(with_symbolic_scalars(numbers, part) for part in tree)
@@ -36,7 +36,7 @@ def with_symbolic_scalars(numbers: Numbers, tree: Any) -> Any:
     return wrapped(numbers, tree) if isinstance(tree, float) and numbers.is_known(tree) else tree
 
 
-def wrapped(numbers: Numbers, x: float) -> SymbolicScalar:
+def wrapped(numbers: NumberInputs, x: float) -> SymbolicScalar:
     made = SymbolicScalar(x)
     made.numbers = numbers
     return made

@@ -40,7 +40,7 @@ SLOWER_BY_WORK = 1.2
 """In place of `SLOWER` where the amount of work differs between calls, and seconds per unit of work are compared."""
 
 
-class Run:
+class TimedCall:
     """One timed call: seconds of its forward, and of its backward once that has run."""
 
     def __init__(self, work: float = 1.0, clock: Callable[[], float] = perf_counter) -> None:
@@ -88,8 +88,8 @@ class TrainingContest:
         self.work, self.clock = work, clock
         self.compiled, self.eager, self.name = compiled, eager, name
         self.calls = 0
-        self.runs: tuple[list[Run], list[Run]] = ([], [])
-        self.last: tuple[int, Run] | None = None
+        self.runs: tuple[list[TimedCall], list[TimedCall]] = ([], [])
+        self.last: tuple[int, TimedCall] | None = None
         # The trace has run eager's forward, which generates its code, but not its backward.
         self.early = EarlyDecision(is_open=work is None, trusts_first=False)
         self.lock = fork_safe_locks.lock()
@@ -108,7 +108,7 @@ class TrainingContest:
             compile_activity_counter.count_step()
         if turn < WARM_CALLS or not torch.is_grad_enabled():
             return self.compiled(*inputs)
-        which, run = turn % 2, Run(1.0 if self.work is None else self.work(inputs), self.clock)
+        which, run = turn % 2, TimedCall(1.0 if self.work is None else self.work(inputs), self.clock)
         self.begin(which, run)
         start = self.clock()
         result = (self.eager if which else self.compiled)(*inputs)
@@ -121,7 +121,7 @@ class TrainingContest:
             events.emit("runtime.contest", **decision)
         return result
 
-    def begin(self, which: int, run: Run) -> None:
+    def begin(self, which: int, run: TimedCall) -> None:
         """The preceding call is over now. What its threads waited for cores since it began is all counted as its own,
         as the program goes on between its forward and its backward."""
         with self.lock:

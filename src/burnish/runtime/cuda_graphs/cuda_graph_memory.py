@@ -17,14 +17,14 @@ import torch
 
 from ...foundation.torch_private import foreach_copy_
 from ...tensors.tensor_types import span
-from .cuda_graph_recording import Refused
+from .cuda_graph_recording import RecordingRefused
 
 
 def place_of(x: torch.Tensor) -> torch.Tensor:
     """An ordinary tensor that is written to in every mode: by a call under `inference_mode` and by the next one
     outside."""
     if x.is_conj() or x.is_neg():
-        raise Refused("a conjugate or negative among its inputs has not been computed")
+        raise RecordingRefused("a conjugate or negative among its inputs has not been computed")
     with torch.inference_mode(False):
         return torch.empty_strided(x.shape, x.stride(), dtype=x.dtype, device=x.device)
 
@@ -52,7 +52,7 @@ class InputResult(NamedTuple):
     input: int
 
 
-class Part(NamedTuple):
+class ViewOfMemory(NamedTuple):
     """A view of an input, or of another result."""
 
     of: int
@@ -71,7 +71,7 @@ class Copied(NamedTuple):
 
 
 class PartOfCopy(NamedTuple):
-    part: Part
+    part: ViewOfMemory
 
 
 class Constant(NamedTuple):
@@ -97,11 +97,11 @@ class Outcome:
 
     def rule_of(self, x: Any, places: Sequence[Any]) -> Any:
         if isinstance(x, (list, tuple)):
-            raise Refused("it gives lists of tensors")
+            raise RecordingRefused("it gives lists of tensors")
         if not isinstance(x, torch.Tensor):
             return Constant(x)
         if x.device != self.device:
-            raise Refused(f"a result is on {x.device}: the GPU would have to be waited for")
+            raise RecordingRefused(f"a result is on {x.device}: the GPU would have to be waited for")
         source = self.places.get(storage_of(x))
         if source is not None:
             same = next((k for k, place in enumerate(places) if place is x), None)
@@ -110,7 +110,7 @@ class Outcome:
             if other is x:
                 return Copied(k)
             if storage_of(other) == storage_of(x) != 0:
-                raise Refused("two results share their memory")
+                raise RecordingRefused("two results share their memory")
         self.copied.append(x)
         return Copied(len(self.copied) - 1)
 
@@ -123,7 +123,7 @@ class Outcome:
         for k, other in enumerate(self.copied):
             if storage_of(other) == storage_of(x):
                 if not lies_within(x, other):
-                    raise Refused("what it saves shares memory with a result, and reaches further")
+                    raise RecordingRefused("what it saves shares memory with a result, and reaches further")
                 return PartOfCopy(part_of(x, k, other))
         return Constant(x)
 
@@ -134,7 +134,7 @@ class Outcome:
                 return self.copied[at]
             case PartOfCopy(part):
                 return part.shown(self.copied[part.of])
-            case Part(at) as part:
+            case ViewOfMemory(at) as part:
                 return part.shown(places[at]) if at in places else None
             case Constant(value):
                 return value
@@ -150,7 +150,7 @@ class Outcome:
                     found.append(value)
                 case InputResult(k):
                     found.append(inputs[k])
-                case Part(k):
+                case ViewOfMemory(k):
                     found.append(rule.shown(inputs[k]))
                 case PartOfCopy(part):
                     # Detached, so that it does not reference the autograd node that references it.
@@ -169,10 +169,10 @@ def storage_of(x: torch.Tensor) -> int:
     return x.untyped_storage().data_ptr() if x.numel() else 0
 
 
-def part_of(x: torch.Tensor, k: int, base: torch.Tensor) -> Part:
+def part_of(x: torch.Tensor, k: int, base: torch.Tensor) -> ViewOfMemory:
     if x.dtype != base.dtype or x.is_conj() != base.is_conj() or x.is_neg() != base.is_neg():
-        raise Refused("a result shows the memory of an input as something else")
-    return Part(k, x.shape, x.stride(), x.storage_offset() - base.storage_offset())
+        raise RecordingRefused("a result shows the memory of an input as something else")
+    return ViewOfMemory(k, x.shape, x.stride(), x.storage_offset() - base.storage_offset())
 
 
 def lies_within(x: torch.Tensor, base: torch.Tensor) -> bool:

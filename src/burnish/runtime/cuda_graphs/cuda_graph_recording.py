@@ -23,7 +23,7 @@ from ...concurrency.compute_once import once
 from ...foundation.torch_private import cuda_end_allocate_to_pool
 
 
-class Refused(Exception):
+class RecordingRefused(Exception):
     """No graph can be made, and why."""
 
 

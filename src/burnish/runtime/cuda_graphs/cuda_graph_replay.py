@@ -31,7 +31,7 @@ from ... import events
 from ...foundation.torch_private import increment_version
 from .cuda_graph_capturable import witnessed
 from .cuda_graph_memory import Outcome, copy, place_of
-from .cuda_graph_recording import Engine, Refused
+from .cuda_graph_recording import Engine, RecordingRefused
 
 MOST = 64
 """Graphs of one program: for the parameters of several models or repeated blocks, and for several numbers. Calls beyond
@@ -59,12 +59,12 @@ class Graphs(Generic[T]):
     @contextmanager
     def alone(self) -> Iterator[bool]:
         """Whether a graph may be captured or replayed now; other threads are excluded meanwhile. If the body raises
-        `Refused`, the reason is reported once and the call runs as it is."""
+        `RecordingRefused`, the reason is reported once and the call runs as it is."""
         is_alone = self.why_not is None and not self.engine.is_recording() and self.engine.alone.begin()
         refused = None
         try:
             yield is_alone
-        except Refused as why:
+        except RecordingRefused as why:
             refused = str(why)
         finally:
             if is_alone:
@@ -154,7 +154,7 @@ def recorded(
             copy(list(moving.values()), [inputs[k] for k in moving])
             replay, result = graphs.engine.capture(lambda: program(*places), memory)
     except RuntimeError as error:
-        raise Refused(f"it could not be recorded: {first_of(error)}") from error
+        raise RecordingRefused(f"it could not be recorded: {first_of(error)}") from error
     counted = [k for k, old, new in zip(written, before, versions(inputs, written), strict=True) if old != new]
     return Recorded(replay, moving, Outcome(result, places, graphs.engine.device, count), counted)
 

@@ -34,7 +34,7 @@ import torch
 from ..program.autograd_function import Differentiable, autograd_is_watched, is_last_backward
 from ..program.several_autograd_nodes import DifferentiableInPieces
 from .cuda_graph_memory import copies_of, copy, place_of
-from .cuda_graph_recording import Engine, Refused
+from .cuda_graph_recording import Engine, RecordingRefused
 from .cuda_graph_replay import CudaGraphProgram, Recorded, first_of, recorded
 
 WAITS = "an earlier call's backward is still to come, and what it saved is where this call would save"
@@ -163,7 +163,7 @@ class CudaGraphTrainingProgram(CudaGraphProgram):
             if is_alone:
                 if captured.stream != graphs.engine.stream():
                     # It could still read when the next replay of forward writes.
-                    raise Refused("its backward runs in another stream than its forward")
+                    raise RecordingRefused("its backward runs in another stream than its forward")
                 if node.backward is None:
                     is_first, node.begun = node.begun != threading.get_ident(), threading.get_ident()
                     if not is_first:
@@ -187,10 +187,10 @@ class CudaGraphTrainingProgram(CudaGraphProgram):
             ]
             replay, gradients = engine.capture(lambda: backward(list(places)), captured.memory)
         except RuntimeError as error:
-            raise Refused(f"its backward could not be recorded: {first_of(error)}") from error
+            raise RecordingRefused(f"its backward could not be recorded: {first_of(error)}") from error
         far = [x.device for x in gradients if isinstance(x, torch.Tensor) and x.device != engine.device]
         if far:
-            raise Refused(f"a gradient is on {far[0]}: the GPU would have to be waited for")
+            raise RecordingRefused(f"a gradient is on {far[0]}: the GPU would have to be waited for")
         staying = [
             k for k, home in enumerate(node.saved, tangents) if home is None and isinstance(given[k], torch.Tensor)
         ]  # numbers are part of the graph's key

@@ -50,12 +50,12 @@ class Branches:
         side = self.on_true if predicate else self.on_false
         if torch.is_grad_enabled() and any(operand.requires_grad for operand in operands):
             again = with_numbers(getattr(side, "eager", side), numbers)
-            made: tuple[torch.Tensor, ...] = Chosen.apply(with_numbers(side, numbers), again, *operands)
+            made: tuple[torch.Tensor, ...] = ChosenBranch.apply(with_numbers(side, numbers), again, *operands)
             return made
         return tuple(side(*given))
 
 
-class Chosen(torch.autograd.Function):
+class ChosenBranch(torch.autograd.Function):
     """The branch that runs, as one autograd function."""
 
     @staticmethod

@@ -62,13 +62,13 @@ class RandomState:
 
 @dataclass(frozen=True, slots=True)
 class StepValue:
-    """A value among those of `Steps`, or a part of it."""
+    """A value among those of `RecordedCalls`, or a part of it."""
 
     at: int
     path: tuple = ()
 
 
-class Step(NamedTuple):
+class RecordedCall(NamedTuple):
     function: Callable
     args: tuple
     kwargs: dict[str, Any]
@@ -77,11 +77,11 @@ class Step(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Steps:
+class RecordedCalls:
     """Calls that make one value each: the inputs come first, followed by the results."""
 
     inputs: int
-    steps: tuple[Step, ...]
+    steps: tuple[RecordedCall, ...]
     draws: bool = False
     saves: tuple[bool, ...] = ()
     """For each input: whether it is saved as autograd saves tensors. Others are read as they are in backward."""
@@ -105,7 +105,9 @@ class Steps:
                 return
 
 
-def steps_of(inputs: int, calls: Sequence[tuple[Callable, tuple, dict]], draws: bool, saves: tuple[bool, ...]) -> Steps:
+def steps_of(
+    inputs: int, calls: Sequence[tuple[Callable, tuple, dict]], draws: bool, saves: tuple[bool, ...]
+) -> RecordedCalls:
     """Made from calls whose arguments contain `StepValue`s."""
     last: dict[int, int] = {}
 
@@ -117,10 +119,11 @@ def steps_of(inputs: int, calls: Sequence[tuple[Callable, tuple, dict]], draws: 
     over: dict[int, list[int]] = {}
     for place, at in last.items():
         over.setdefault(at, []).append(place)
-    return Steps(
+    return RecordedCalls(
         inputs,
         tuple(
-            Step(function, args, kwargs, tuple(over.get(at, ()))) for at, (function, args, kwargs) in enumerate(calls)
+            RecordedCall(function, args, kwargs, tuple(over.get(at, ())))
+            for at, (function, args, kwargs) in enumerate(calls)
         ),
         draws,
         saves,
@@ -168,7 +171,7 @@ class RegionInputs:
         return [x.unpack() if isinstance(x, SavedTensor) else x for x in self.inputs]
 
 
-def checkpointed(forward: Callable[..., Any], steps: Steps, *inputs: Any) -> Any:
+def checkpointed(forward: Callable[..., Any], steps: RecordedCalls, *inputs: Any) -> Any:
     """`forward(*inputs)`, which makes the calls in `steps`. None of its values is saved for backward."""
     if not torch.is_grad_enabled():
         return forward(*inputs)
@@ -177,7 +180,7 @@ def checkpointed(forward: Callable[..., Any], steps: Steps, *inputs: Any) -> Any
         return forward(*inputs)
 
 
-def again_of(steps: Steps, inputs: Sequence[Any], random: RandomState | None = None) -> Callable:
+def again_of(steps: RecordedCalls, inputs: Sequence[Any], random: RandomState | None = None) -> Callable:
     """Recomputes a region that is about to run, or has run from that random state."""
     kept = RegionInputs(inputs, steps.saves)
     autocast = AutocastState(("cpu", *{x.device.type for x in inputs if isinstance(x, torch.Tensor)} - {"cpu", "meta"}))

@@ -22,7 +22,7 @@ from typing import Any
 import torch
 
 from .cond import gradients_of
-from .flex_tiles import EMPTY, FULL, KEYS, QUERIES, Compile, Grid, Positions, Tiles, starts_of
+from .flex_tiles import EMPTY, FULL, KEYS, QUERIES, Compile, FlexTiles, Grid, Positions, starts_of
 
 Results = tuple[torch.Tensor, torch.Tensor, torch.Tensor]
 
@@ -32,7 +32,7 @@ class FlexAttention:
 
     stands_alone = True
 
-    def __init__(self, tiles: Tiles):
+    def __init__(self, tiles: FlexTiles):
         self.tiles = tiles
         self.__name__ = self.__qualname__ = "flex_attention"
         self.__module__ = __name__
@@ -61,7 +61,7 @@ def results_of(query: torch.Tensor, value: torch.Tensor) -> Results:
 
 class Attended(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, tiles: Tiles, *operands: torch.Tensor) -> Results:
+    def forward(ctx: Any, tiles: FlexTiles, *operands: torch.Tensor) -> Results:
         query, key, value, *captured = operands
         out, log_total, top = attend(tiles, query, key, value, captured)
         ctx.set_materialize_grads(False)
@@ -80,10 +80,10 @@ class Attended(torch.autograd.Function):
             return None, *differentiate(ctx.tiles, operands, wanted, out, log_total, *gradients[:2])
 
 
-class Work:
+class AttentionCall:
     """One call: its operands as numbers of working precision, grouped by the heads that share keys."""
 
-    def __init__(self, tiles: Tiles, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor):
+    def __init__(self, tiles: FlexTiles, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor):
         self.dtype = torch.float64 if query.dtype is torch.float64 else torch.float32
         batch, heads, queries, _ = query.shape
         self.grid = Grid(batch, heads, queries, key.shape[2], query.device)
@@ -120,9 +120,9 @@ class Work:
 
 
 def attend(
-    tiles: Tiles, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, captured: Sequence[torch.Tensor]
+    tiles: FlexTiles, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, captured: Sequence[torch.Tensor]
 ) -> Results:
-    work = Work(tiles, query, key, value)
+    work = AttentionCall(tiles, query, key, value)
     grid = work.grid
     kinds = tiles.kinds(grid, captured)
     out = empty_like_query(query, value.shape[3])
@@ -170,7 +170,7 @@ def attend(
 
 
 def differentiate(
-    tiles: Tiles,
+    tiles: FlexTiles,
     operands: Sequence[torch.Tensor],
     wanted: Sequence[bool],
     out: torch.Tensor,
@@ -180,7 +180,7 @@ def differentiate(
 ) -> list[torch.Tensor | None]:
     """The gradients of the operands."""
     query, key, value, *captured = operands
-    work = Work(tiles, query, key, value)
+    work = AttentionCall(tiles, query, key, value)
     grid = work.grid
     kinds = tiles.kinds(grid, captured)
     of_out = torch.zeros_like(out) if of_out is None else of_out

@@ -1,6 +1,6 @@
 """Tiles of flex attention: graphs of the work on one tile, and the tiles that a mask leaves out.
 
-    tiles = Tiles(score, mask, scale, compile_graph)
+    tiles = FlexTiles(score, mask, scale, compile_graph)
     weights, top, total, shrink = tiles.forward(raw, at, lowest, states, captured, is_masked)
     kinds = tiles.kinds(grid, captured)           EMPTY, PARTIAL or FULL, for each tile
 
@@ -79,7 +79,7 @@ class Positions:
         return self.b[batch], self.h[:, heads], self.q[:, :, rows], self.k[:, :, :, columns]
 
 
-class Tiles:
+class FlexTiles:
     """`score` and `mask` are None where there is nothing to compute. `captured`: the tensors that they read, those of
     `score` first."""
 
@@ -93,8 +93,8 @@ class Tiles:
         self.known: list[tuple[Grid, list[torch.Tensor], Any]] = []
         self.mask_reads = frozenset() if mask is None else read_indices(mask)
 
-    def with_compiler(self, compile_graph: Compile) -> Tiles:
-        return Tiles(self.score, self.mask, self.scale, self.of_score, compile_graph)
+    def with_compiler(self, compile_graph: Compile) -> FlexTiles:
+        return FlexTiles(self.score, self.mask, self.scale, self.of_score, compile_graph)
 
     def run(self, key: tuple, make: Callable[[], GraphModule], *given: Any) -> Any:
         """The graph `key`, compiled once for each layout of what it is given."""

@@ -26,7 +26,7 @@ from ...foundation.torch_private import OPDEFS, OpOverload, OpOverloadPacket
 from ...tensors.collective_operators import is_collective_operator
 
 
-class Slot:
+class HookSlot:
     """A hook whose function is set later, before backward runs."""
 
     def __init__(self) -> None:
@@ -36,12 +36,12 @@ class Slot:
         return self.function(gradient)
 
 
-def register_hook(tensor: torch.Tensor) -> tuple[Slot, Any]:
-    slot = Slot()
+def register_hook(tensor: torch.Tensor) -> tuple[HookSlot, Any]:
+    slot = HookSlot()
     return slot, tensor.register_hook(slot)
 
 
-def fill(slot: Slot, function: Any) -> None:
+def fill(slot: HookSlot, function: Any) -> None:
     slot.function = function
 
 

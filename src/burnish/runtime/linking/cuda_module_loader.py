@@ -65,18 +65,18 @@ class CudaKernel:
 
 
 @dataclass(frozen=True, slots=True)
-class Function:
+class CudaFunction:
     address: int
     shared: int
     """Bytes of shared memory per thread block."""
 
 
 def words_of(
-    function: Function,
+    function: CudaFunction,
     grid: int,
     threads: int,
     kinds: Sequence[int],
-    unaligned: Callable[[], Function],
+    unaligned: Callable[[], CudaFunction],
     sizes: Sequence[int] = (),
     device: int = 0,
 ) -> LocalWords:
@@ -102,14 +102,14 @@ def words_of(
     return words
 
 
-_launched: dict[int, tuple[Callable[[], Function], int]] = {}
+_launched: dict[int, tuple[Callable[[], CudaFunction], int]] = {}
 """What makes the second function of a kernel, and its GPU, by the address of its words."""
 
 
 class LocalWords(Words):
     """Valid in this process only, and not written to disk."""
 
-    def __del__(self, launched: dict[int, tuple[Callable[[], Function], int]] = _launched) -> None:
+    def __del__(self, launched: dict[int, tuple[Callable[[], CudaFunction], int]] = _launched) -> None:
         launched.pop(self.address, None)
 
 
@@ -155,7 +155,7 @@ def primary_context(device: int) -> ctypes.c_void_p:
     return context
 
 
-def load(code: bytes, name: str, shared: int, device: int) -> Function:
+def load(code: bytes, name: str, shared: int, device: int) -> CudaFunction:
     """Load machine code onto a GPU. It is never unloaded: a launch may still be running."""
     module, found = ctypes.c_void_p(), ctypes.c_void_p()
     with torch.cuda.device(device), captures_undisturbed():
@@ -165,7 +165,7 @@ def load(code: bytes, name: str, shared: int, device: int) -> Function:
         if shared > 48 << 10:  # above the default limit: it has to be requested
             checked("cuFuncSetAttribute", found, ctypes.c_int(MOST_SHARED), ctypes.c_int(shared))
     assert found.value is not None
-    return Function(found.value, shared)
+    return CudaFunction(found.value, shared)
 
 
 @contextlib.contextmanager

@@ -40,7 +40,7 @@ OUTSIDE = 0
 LARGEST_ALIGNMENT = mmap.PAGESIZE
 
 
-class Linked:
+class MappedCode:
     """Code in memory of its own, which is read-only from now on."""
 
     __slots__ = ("__weakref__", "_view", "functions")
@@ -53,7 +53,7 @@ class Linked:
         return self.functions[function]
 
 
-def link(object_code: bytes, symbols: Mapping[str, int]) -> Linked | None:
+def link(object_code: bytes, symbols: Mapping[str, int]) -> MappedCode | None:
     if not is_supported():
         return None
     try:
@@ -71,7 +71,7 @@ def is_supported() -> bool:
     return sys.platform == "linux" and os.uname().machine == "x86_64" and ctypes.sizeof(ctypes.c_void_p) == 8
 
 
-def _link(code: bytes, symbols: Mapping[str, int]) -> Linked:
+def _link(code: bytes, symbols: Mapping[str, int]) -> MappedCode:
     sections = _sections(code)
     places, size = _places(sections)
     memory = mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS, prot=mmap.PROT_READ | mmap.PROT_WRITE)
@@ -81,7 +81,7 @@ def _link(code: bytes, symbols: Mapping[str, int]) -> Linked:
         _, what, _, _, offset, length, *_ = sections[at]
         if what != NOBITS:
             memory[place : place + length] = code[offset : offset + length]
-    table = Symbols(code, sections, {at: base + place for at, place in places.items()}, symbols)
+    table = LoadedSymbols(code, sections, {at: base + place for at, place in places.items()}, symbols)
     for _, what, _, _, offset, length, _, of, _, _ in sections:
         if of not in places or what not in (RELOCATIONS, RELOCATIONS_WITHOUT_ADDENDS):
             continue
@@ -95,10 +95,10 @@ def _link(code: bytes, symbols: Mapping[str, int]) -> Linked:
     protect = _protect()
     if protect is None or protect(base, size, mmap.PROT_READ | mmap.PROT_EXEC) != 0:
         raise Unknown
-    return Linked(functions, view)
+    return MappedCode(functions, view)
 
 
-class Symbols:
+class LoadedSymbols:
     """The addresses of an object file's functions and constants once loaded."""
 
     def __init__(

@@ -21,7 +21,7 @@ from ...concurrency import fork_safe_locks
 from ...concurrency.compute_once import once
 
 
-class Linked:
+class JitCode:
     __slots__ = ("_tracker",)
 
     def __init__(self, tracker: Any):
@@ -31,13 +31,13 @@ class Linked:
         return self._tracker[function]
 
 
-def link(object_code: bytes, function: str, symbols: Mapping[str, int]) -> Linked:
+def link(object_code: bytes, function: str, symbols: Mapping[str, int]) -> JitCode:
     library = llvm.JITLibraryBuilder().add_object_img(object_code).export_symbol(function).add_current_process()
     for name, address in symbols.items():
         library.import_symbol(name, address)
     fork_between_calls()
     with _lock:
-        return Linked(library.link(_linker(), f"burnish{next(_numbers)}"))
+        return JitCode(library.link(_linker(), f"burnish{next(_numbers)}"))
 
 
 _lock = fork_safe_locks.lock()

@@ -24,7 +24,7 @@ from .kinds_of_tangents import LAZY, NOT_IN_MEMORY, as_expected, keys_of
 from .rebuild_aliased_gradients import copied_if_held, is_turned, with_tangents, with_views
 
 if TYPE_CHECKING:
-    from ...captured_graph.aliased_gradients import Shown, TangentGradient
+    from ...captured_graph.aliased_gradients import InputView, TangentGradient
 
 TWICE = (
     "Trying to backward through the graph a second time (or directly access saved tensors after they have already been "
@@ -42,7 +42,7 @@ class GradientLayout:
     other values. It returns the gradients of the inputs in `gradients`."""
 
     outputs: int
-    shown: dict[int, Shown]
+    shown: dict[int, InputView]
     """Outputs that are inputs or views of them, by their position among all outputs."""
     flows: tuple[int, ...]
     """Positions among forward's outputs: those that gradients flow into."""
@@ -59,8 +59,8 @@ class GradientLayout:
     inputs: int
     why_not_twice: str | None
     """Why double backward is not supported; None where it is."""
-    views: dict[int, Shown] = field(default_factory=dict)
-    """Outputs that are views of other outputs, by position. `Shown.input` is the base's position among forward's
+    views: dict[int, InputView] = field(default_factory=dict)
+    """Outputs that are views of other outputs, by position. `InputView.input` is the base's position among forward's
     outputs."""
     hidden: int = 0
     """The number of outputs, at the end, that the program does not return."""
@@ -68,7 +68,7 @@ class GradientLayout:
     """Positions of the inputs that backward takes as they are when it runs, after the tangents."""
     reached: tuple[int, ...] = ()
     """For each gradient, a bit mask of the `flows` that it depends on; empty where there is one gradient."""
-    gradient_views: tuple[tuple[int, Shown], ...] = ()
+    gradient_views: tuple[tuple[int, InputView], ...] = ()
     """Positions among backward's results of gradients that are views of other results, and the views."""
     of_tangents: tuple[TangentGradient, ...] = ()
     """The gradients that are tangents, or views of them."""

@@ -156,7 +156,7 @@ def load(object_code: bytes, function: str, symbols: Mapping[str, int]) -> Nativ
 
         linked = llvm_linker.link(object_code, function, symbols)
     with _lock:
-        if isinstance(linked, elf_linker.Linked):
+        if isinstance(linked, elf_linker.MappedCode):
             _linked[key[1:]] = linked
         found = _recent.setdefault(key, NativeFunction(linked, object_code, function))  # another thread was first
         if len(_recent) > MOST_RECENT:
@@ -173,5 +173,5 @@ def bind(
 MOST_RECENT = 256
 _lock = fork_safe_locks.lock()
 _recent: OrderedDict[tuple, NativeFunction] = OrderedDict()
-_linked: weakref.WeakValueDictionary[tuple, elf_linker.Linked] = weakref.WeakValueDictionary()
+_linked: weakref.WeakValueDictionary[tuple, elf_linker.MappedCode] = weakref.WeakValueDictionary()
 """Object files in memory: several functions may be in one."""

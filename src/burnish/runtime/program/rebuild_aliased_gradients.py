@@ -16,11 +16,11 @@ from ...concurrency.outside_errors import Suppressing, is_asynchronous
 from ...foundation.torch_private import will_engine_execute_node
 
 if TYPE_CHECKING:
-    from ...captured_graph.aliased_gradients import Shown, TangentGradient
+    from ...captured_graph.aliased_gradients import InputView, TangentGradient
 
 
 def with_views(
-    found: Sequence[Any], views: Sequence[tuple[int, Shown]], of_tangents: Sequence[TangentGradient]
+    found: Sequence[Any], views: Sequence[tuple[int, InputView]], of_tangents: Sequence[TangentGradient]
 ) -> list[Any]:
     """Make some gradients views of others. A view keeps its base alive, so autograd copies the base and steals only the
     view. A view of a view would keep the base of both alive, so the bases made here are not views."""

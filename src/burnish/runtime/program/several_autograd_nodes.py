@@ -17,7 +17,7 @@ from typing import Any
 
 import torch
 
-from ...captured_graph.aliased_gradients import Shown
+from ...captured_graph.aliased_gradients import InputView
 from ...captured_graph.graph_autograd_nodes import Edge, Pieces, edge_of, find_pieces
 from ...concurrency.compute_once import once
 from ...foundation.torch_private import current_graph_task_id, execution_engine, set_grad_enabled
@@ -46,8 +46,8 @@ class OutputLayout:
     """The graph's outputs. The fields are those of a `GradientLayout`."""
 
     outputs: int
-    shown: dict[int, Shown]
-    views: dict[int, Shown]
+    shown: dict[int, InputView]
+    views: dict[int, InputView]
     hidden: int
     inputs: int
     aliases: tuple[tuple[int, int], ...]

@@ -57,7 +57,7 @@ STRAIGHT: dict[str, Any] = {
 STRAIGHT["aten.convolution.default"] = VariableFunctions.convolution
 
 
-class View(NamedTuple):
+class ArenaView(NamedTuple):
     """A tensor in the arena, `offset` elements after its start."""
 
     dtype: torch.dtype
@@ -74,7 +74,7 @@ class UnboundDriver(NamedTuple):
     """By the name of the function; the frame has a table for each, numbered in this order."""
     arena: int
     """Bytes."""
-    views: dict[str, View]
+    views: dict[str, ArenaView]
     numbers: dict[str, torch.dtype]
     """Slots of the frame from which kernels read a number."""
     takes: tuple[int, ...] | None = None

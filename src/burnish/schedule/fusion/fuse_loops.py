@@ -36,7 +36,7 @@ from .fusion_groups import (
     reduced_variables,
     space_of,
 )
-from .split_concat_loops import Box, Uncuttable, boxes_of
+from .split_concat_loops import IndexBox, Uncuttable, boxes_of
 from .split_long_chains import MOST, operators_of
 
 LARGE = 1 << 15
@@ -295,7 +295,7 @@ class Fuser:
                 if is_reduction(value) or is_running(value):
                     group.inner = reduced_variables(value, group.roots[value])
 
-    def boxes(self, group: Group, roots: list[Value]) -> list[tuple[Box, list[list[Read]]]]:
+    def boxes(self, group: Group, roots: list[Value]) -> list[tuple[IndexBox, list[list[Read]]]]:
         """The boxes into which reads of concatenated values split the group, and what each root reads in each."""
         return boxes_of(group.extents, lambda box: [self.reads_in(group, root, box) for root in roots], group.inner)
 
@@ -307,7 +307,7 @@ class Fuser:
             found.update(dict.fromkeys((read, None if at is None else box.outside(at)) for read, at in reads))
         return list(found)
 
-    def reads_in(self, group: Group, root: Value, box: Box) -> list[Read]:
+    def reads_in(self, group: Group, root: Value, box: IndexBox) -> list[Read]:
         """The values read in one box, with their indices over the box's variables."""
         found: dict[Read, None] = {}
         seen: set[Read] = set()

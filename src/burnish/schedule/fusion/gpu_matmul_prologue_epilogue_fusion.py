@@ -28,7 +28,7 @@ from ...tensors.float32_precision import precision_of
 from ...tensors.tensor_types import NumberType
 from ...tensors.views.affine_indices import Affine, Index, constant, identity
 from ..device_facts import target_of
-from ..library.autotune_gpu_matmul import PRODUCT, RESULT, Work
+from ..library.autotune_gpu_matmul import PRODUCT, RESULT, FusedProduct
 from ..library.call_specs import LinearSpec, MatmulSpec
 from ..library.gpu_matmul_spec import KernelSpec
 from ..loops.build_expressions import ExpressionWriter, NotAffine
@@ -52,7 +52,7 @@ LONGEST_AFTER, LONGEST_BEFORE = 400, 60
 """In scalar operations. The prologue of an operand is computed again for each tile that reads it."""
 
 
-class Refused(Exception):
+class FusionRefused(Exception):
     """The expression cannot be part of a matmul kernel."""
 
 
@@ -101,7 +101,7 @@ class ValueReaders:
 
 @dataclass(frozen=True, slots=True)
 class FusedWork:
-    work: Work
+    work: FusedProduct
     values: dict[str, Value]
     """By their names in the kernels."""
     last: Node
@@ -115,7 +115,7 @@ class FusedWork:
 def find_fused_work(node: Node, around: ValueReaders) -> FusedWork | None:
     if why_not_matrix(node) is not None or node in around.taken:
         return None
-    return Finder(node, around).found()
+    return PrologueEpilogueFinder(node, around).found()
 
 
 def why_not_matrix(node: Node) -> str | None:
@@ -140,7 +140,7 @@ def extents_of(node: Node) -> tuple[int, int, int, int]:
     return (1, a[0], b[0], a[1]) if node.op is LINEAR else (a[0], a[1], b[2], a[2])
 
 
-class Finder:
+class PrologueEpilogueFinder:
     def __init__(self, node: Node, around: ValueReaders):
         self.node, self.around = node, around
         self.extents = extents_of(node)
@@ -170,7 +170,9 @@ class Finder:
         before_nodes = frozenset(each for _, nodes in made.values() for each in nodes)
         ways = tuple(dict.fromkeys([self.way(end, tuple(made)), self.way(end, ())]))
         after = None if end is self.product else self.apart(end)
-        work = Work(call, operands, tuple(spec for spec, _ in made.values()), after, not self.around.goes_on(end), ways)
+        work = FusedProduct(
+            call, operands, tuple(spec for spec, _ in made.values()), after, not self.around.goes_on(end), ways
+        )
         assert end.node is not None
         values = {name: value for value, name in self.names.items()}
         return FusedWork(work, values, end.node, after_nodes - {end.node}, before_nodes)
@@ -227,7 +229,7 @@ class Finder:
             writer = EpilogueWriter(self, end)
             try:
                 made = writer.walked(end, self.dims, reduced(0, self.dtype))
-            except (Refused, NotAffine, RecursionError):
+            except (FusionRefused, NotAffine, RecursionError):
                 continue
             if any(x.op == "reduced" for x in walk(made)) and is_short(made, LONGEST_AFTER):
                 return end, frozenset(writer.inside)
@@ -241,7 +243,7 @@ class Finder:
         writer = EpilogueWriter(self, value)
         try:
             made = writer.walked(value, dims)
-        except (Refused, NotAffine, RecursionError):
+        except (FusionRefused, NotAffine, RecursionError):
             return None
         if not is_short(made, LONGEST_BEFORE) or not all(map(self.around.lies_in_memory, writer.buffers[1:])):
             return None
@@ -278,7 +280,7 @@ def access(value: Value, dims: tuple[int, ...], buffer: int = 0) -> Access:
 class EpilogueWriter:
     """Builds the expressions of one kernel, which computes `made`."""
 
-    def __init__(self, finder: Finder, made: Value):
+    def __init__(self, finder: PrologueEpilogueFinder, made: Value):
         self.finder = finder
         self.buffers: list[Value] = [made]
         self.inside: set[Node] = set()
@@ -286,7 +288,7 @@ class EpilogueWriter:
 
     def buffer(self, value: Value) -> int:
         if isinstance(value.type, NumberType):
-            raise Refused(f"{value} is a number that is passed by value")
+            raise FusionRefused(f"{value} is a number that is passed by value")
         if value not in self.buffers[1:]:
             self.buffers.append(value)
         return self.buffers.index(value, 1)
@@ -311,7 +313,7 @@ class EpilogueWriter:
         shape = value.shape
         variables = grouped(shape, tuple(finder.extents[dim] for dim in dims), dims)
         if variables is None:
-            raise Refused(f"{value} has dimensions that are part of several")
+            raise FusionRefused(f"{value} has dimensions that are part of several")
         units = {dim: tuple(int(k == dim and finder.extents[k] != 1) for k in range(4)) for dim in dims}
 
         def place_of(asked: Value, index: Index) -> tuple[int, tuple[int, ...]]:
@@ -323,7 +325,7 @@ class EpilogueWriter:
         def answer(asked: Value, index: Index) -> Scalar | None:
             if asked is finder.product and product is not None:
                 if [collapsed(x, shape, variables) for x in index] != [units[dim] for dim in dims]:
-                    raise Refused("elements are computed from others of the product")
+                    raise FusionRefused("elements are computed from others of the product")
                 return product
             if asked is value or self.is_inner(asked):
                 assert asked.node is not None
@@ -334,13 +336,13 @@ class EpilogueWriter:
 
         made = ExpressionWriter(shape, answer, refuse).at(value, identity(shape))
         if any(x.op == "index" for x in walk(made)):
-            raise Refused("it depends on where an element stands")
+            raise FusionRefused("it depends on where an element stands")
         self.place = Access(0, *place_of(value, identity(shape)))
         return made
 
 
 def refuse(value: Value, index: object) -> Scalar:
-    raise Refused(f"{value} is gathered by indices")
+    raise FusionRefused(f"{value} is gathered by indices")
 
 
 def grouped(shape: tuple[int, ...], sizes: tuple[int, ...], dims: tuple[int, ...]) -> tuple[int, ...] | None:
@@ -368,6 +370,6 @@ def collapsed(x: Affine, shape: tuple[int, ...], variables: tuple[int, ...]) -> 
         if inner[variable] == 1:
             strides[variable] = step
         elif step != strides[variable] * inner[variable]:
-            raise Refused("its dimensions do not lie one in another")
+            raise FusionRefused("its dimensions do not lie one in another")
         inner[variable] *= size
     return tuple(strides)

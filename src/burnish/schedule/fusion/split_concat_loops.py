@@ -28,7 +28,7 @@ MOST = 16
 
 
 @dataclass(frozen=True, slots=True)
-class Box:
+class IndexBox:
     """A part of an iteration space: its start and its extents."""
 
     starts: tuple[int, ...]
@@ -45,12 +45,12 @@ class Box:
             return index
         return tuple(x + -sum(c * start for c, start in zip(x.coefficients, self.starts, strict=True)) for x in index)
 
-    def halves(self, variable: int, at: int) -> tuple[Box, Box]:
+    def halves(self, variable: int, at: int) -> tuple[IndexBox, IndexBox]:
         n = self.extents[variable]
         return self._along(variable, 0, at), self._along(variable, at, n - at)
 
-    def _along(self, variable: int, start: int, size: int) -> Box:
-        return Box(
+    def _along(self, variable: int, start: int, size: int) -> IndexBox:
+        return IndexBox(
             tuple(s + start if k == variable else s for k, s in enumerate(self.starts)),
             tuple(size if k == variable else n for k, n in enumerate(self.extents)),
         )
@@ -73,11 +73,11 @@ class Uncuttable(Exception):
 
 
 def boxes_of(
-    extents: tuple[int, ...], walk: Callable[[Box], T], inner: frozenset[int] | None = None, most: int = MOST
-) -> list[tuple[Box, T]]:
+    extents: tuple[int, ...], walk: Callable[[IndexBox], T], inner: frozenset[int] | None = None, most: int = MOST
+) -> list[tuple[IndexBox, T]]:
     """Splits the space until `walk` succeeds on each box; returns the boxes and what it returned, in order."""
-    found: list[tuple[Box, T]] = []
-    waiting = [Box((0,) * len(extents), extents)]
+    found: list[tuple[IndexBox, T]] = []
+    waiting = [IndexBox((0,) * len(extents), extents)]
     while waiting:
         box = waiting.pop()
         try:

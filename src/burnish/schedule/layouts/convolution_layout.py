@@ -36,7 +36,7 @@ from .propagate_channels_last import BACKWARD, SecondsByLayout, choose_layouts, 
 
 
 @dataclass(slots=True)
-class Chosen:
+class ChosenConvolution:
     spec: ConvSpec
     x: Value
     """A value of the new graph."""
@@ -61,7 +61,7 @@ class Layouts:
     ):
         self.graph, self.build, self.choose, self.seconds, self.spec_of = graph, build, choose, seconds, spec_of
         self.backward = {(node.args[1], node.args[2]): node for node in graph.nodes if node.op.name == BACKWARD}
-        self.chosen: dict[tuple[Value, Value], Chosen] = {}
+        self.chosen: dict[tuple[Value, Value], ChosenConvolution] = {}
         """By the convolution's input and weight in the old graph."""
         self.laid: dict[tuple[Value, tuple[int, ...]], Value] = {}
         self.is_last: dict[Node, bool] | None = None
@@ -83,7 +83,7 @@ class Layouts:
             spec = in_order(spec, is_last=self.decided()[node])
             x = self.lay(x, spec.x.stride)
             if behind is not None:
-                self.chosen[node.args[0], node.args[1]] = Chosen(spec, x, self.seconds_behind(spec, behind))
+                self.chosen[node.args[0], node.args[1]] = ChosenConvolution(spec, x, self.seconds_behind(spec, behind))
             return spec, self.choose(spec), x
         choice, turned = self.choose(spec), in_channels_last(spec)
         if turned != spec:
@@ -155,7 +155,7 @@ class Layouts:
                 return made
         return self.build.apply(node.op, (grad, found.x, weight, *args[3:]))
 
-    def products(self, found: Chosen, grad: Value, weight: Value, wanted: Sequence[bool]) -> tuple | None:
+    def products(self, found: ChosenConvolution, grad: Value, weight: Value, wanted: Sequence[bool]) -> tuple | None:
         """Matrix products, where faster than one call: with pixels as rows, dx = grad @ w and dw = gradᵀ @ x."""
         rows, outputs, channels = grad.type.numel // grad.shape[1], grad.shape[1], found.x.shape[1]
         device, dtype = grad.type.device, grad.dtype

@@ -30,7 +30,7 @@ from .call_candidates.quantized import integer_candidates, quantized_candidates
 from .call_candidates.recurrent import recurrent_candidates
 from .call_specs import AttentionSpec, ConvSpec, IntegerSpec, LinearSpec, MatmulSpec, QuantizedSpec, RecurrentSpec, Spec
 from .candidate import Candidate
-from .measure_candidates import Measured, measure
+from .measure_candidates import Measurement, measure
 from .own_kernels import matmul_tiling_and_packing
 from .own_kernels.attention_tiling import NAME as OWN_ATTENTION
 from .own_kernels.own_matmul_and_convolution import NAME as OWN
@@ -135,7 +135,7 @@ class MeasurementStore(Protocol):
 class Measurements:
     """Measurements by key. Thread-safe."""
 
-    _seen: dict[str, Measured] = field(default_factory=dict)
+    _seen: dict[str, Measurement] = field(default_factory=dict)
     _lock: threading.Lock = field(default_factory=threading.Lock)
     _disturbed: float = 0.0
     """Seconds spent on disturbed measurements since the last steady one."""
@@ -145,7 +145,7 @@ class Measurements:
     """The highest rate in operations a second, by the number of threads and the dtype."""
     shelf: MeasurementStore | None = None
     """Measurements of earlier processes."""
-    pinned: Callable[[Sequence[Candidate]], Measured] | None = None
+    pinned: Callable[[Sequence[Candidate]], Measurement] | None = None
     """Supplies the measurements where plans must be the same in every run: see `bench.plans`. Then nothing is measured
     or remembered."""
 
@@ -155,8 +155,8 @@ class Measurements:
         candidates: Callable[[], list[Candidate]],
         seconds: float,
         is_thorough: bool = False,
-        by: Callable[[list[Candidate], float], Measured] | None = None,
-    ) -> Measured | None:
+        by: Callable[[list[Candidate], float], Measurement] | None = None,
+    ) -> Measurement | None:
         """Measures once; again a few times if other work disturbed it. None if measuring is useless now. `by` measures
         at length where a CPU clock would not do."""
         if self.pinned is not None and by is None:
@@ -179,7 +179,7 @@ class Measurements:
                     self.shelf.put(key, text_of(made))
             return self._seen.get(key)
 
-    def measure(self, candidates: list[Candidate], seconds: float) -> Measured:
+    def measure(self, candidates: list[Candidate], seconds: float) -> Measurement:
         flops, kind = candidates[0].spec.flops, (torch.get_num_threads(), candidates[0].output.dtype)
         own, best = next((c for c in candidates if c.name == OWN), None), self._rates.get(kind)
         if own is not None and best is not None:
@@ -206,7 +206,7 @@ class Measurements:
         for key, text in exported.items():
             try:
                 pairs = (entry.rsplit("=", 1) for entry in text.split("; "))
-                self._seen.setdefault(key, Measured({name: float(seconds) for name, seconds in pairs}))
+                self._seen.setdefault(key, Measurement({name: float(seconds) for name, seconds in pairs}))
             except ValueError:
                 continue
 
@@ -216,7 +216,7 @@ class Measurements:
         self._disturbed = 0.0
 
 
-def text_of(measured: Measured) -> str:
+def text_of(measured: Measurement) -> str:
     return "; ".join(f"{name}={seconds:.4g}" for name, seconds in measured.least.items())
 
 

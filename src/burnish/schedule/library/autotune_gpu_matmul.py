@@ -21,8 +21,8 @@ from ...concurrency.outside_errors import reraise_from_outside
 from .autotune_candidates import Measurements, candidates, memory
 from .call_specs import LinearSpec, MatmulSpec
 from .candidate import Candidate, bound, empty
-from .gpu_matmul_spec import KernelSpec, Maker, Tiles, candidate, tilings
-from .measure_candidates import Measured, random_tensor
+from .gpu_matmul_spec import KernelSpec, Maker, MatmulTiles, candidate, tilings
+from .measure_candidates import Measurement, random_tensor
 
 WORTH = 0.97
 """Our own kernel must take at most this fraction of torch's time: smaller differences are noise."""
@@ -41,7 +41,7 @@ TORCHS, PRODUCT, RESULT = "torch", "product", "result"
 
 
 @dataclass(frozen=True, slots=True)
-class Work:
+class FusedProduct:
     """A product with its prologue and epilogue."""
 
     call: LinearSpec | MatmulSpec
@@ -61,11 +61,11 @@ class Work:
         """The prologue kernels that this way needs."""
         return tuple(spec for spec in self.before if spec.names[0] in way.inputs)
 
-    def name_of(self, way: KernelSpec, tiles: Tiles) -> str:
+    def name_of(self, way: KernelSpec, tiles: MatmulTiles) -> str:
         return f"operands {tiles}" if self.before and not self.before_of(way) else str(tiles)
 
 
-def choose_matrix(work: Work, maker: Maker, memory: Measurements = memory) -> Candidate | None:
+def choose_matrix(work: FusedProduct, maker: Maker, memory: Measurements = memory) -> Candidate | None:
     device = work.ways[0].output.device
     if memory_of(work) > MOST_BYTES:
         events.emit(
@@ -97,37 +97,39 @@ def choose_matrix(work: Work, maker: Maker, memory: Measurements = memory) -> Ca
     return candidate(name, *offered[name], maker) if name is not None and is_won else None
 
 
-def memory_of(work: Work) -> int:
+def memory_of(work: FusedProduct) -> int:
     specs = (*work.before, *work.ways, *([work.after] if work.after is not None else []))
     types = {name: type for spec in specs for name, type in zip(spec.names, spec.types, strict=True)}
     return sum(type.bytes for type in types.values()) + sum(spec.output.bytes for spec in work.ways)
 
 
-def format_report(work: Work, torchs: float, own: dict[str, float], dropped: dict[str, str], name: str | None) -> str:
+def format_report(
+    work: FusedProduct, torchs: float, own: dict[str, float], dropped: dict[str, str], name: str | None
+) -> str:
     times = [f"  {each}: {1e6 * seconds:.1f} us" for each, seconds in {TORCHS: torchs, **own}.items()]
     why = [f"  {each} is dropped: {reason}" for each, reason in dropped.items()]
     return "\n".join([f"{work.call}: {name or TORCHS}", *times, *why])
 
 
-def measure_work(work: Work, maker: Maker, device: torch.device) -> Measured:
+def measure_work(work: FusedProduct, maker: Maker, device: torch.device) -> Measurement:
     """Seconds of torch's product, by `TORCHS`; of prologue and epilogue, by their result; of our kernels, by tiles."""
     around = [*work.before, *([work.after] if work.after is not None else [])]
-    wanted: dict[str, tuple[KernelSpec, Tiles | None]] = {spec.names[0]: (spec, None) for spec in around}
+    wanted: dict[str, tuple[KernelSpec, MatmulTiles | None]] = {spec.names[0]: (spec, None) for spec in around}
     wanted.update((work.name_of(way, tiles), (way, tiles)) for way in work.ways for tiles in tilings(way))
     with torch.no_grad(), torch.autocast(device.type, enabled=False), maker.on(device):
         made = dict(zip(wanted, maker.make(list(wanted.values())), strict=True))
         dropped = {name: why for name, why in made.items() if isinstance(why, str)}
         if any(spec.names[0] in dropped for spec in around):
-            return Measured({}, dropped=dropped)
+            return Measurement({}, dropped=dropped)
         try:
             return timed(work, maker, {name: each for name, each in wanted.items() if name not in dropped}, dropped)
         except torch.OutOfMemoryError as error:
-            return Measured({}, dropped={**dropped, TORCHS: f"the GPU has no room to measure: {error}"})
+            return Measurement({}, dropped={**dropped, TORCHS: f"the GPU has no room to measure: {error}"})
 
 
 def timed(
-    work: Work, maker: Maker, wanted: dict[str, tuple[KernelSpec, Tiles | None]], dropped: dict[str, str]
-) -> Measured:
+    work: FusedProduct, maker: Maker, wanted: dict[str, tuple[KernelSpec, MatmulTiles | None]], dropped: dict[str, str]
+) -> Measurement:
     tensors: dict[str, torch.Tensor] = {}
 
     def given(name: str, spec: KernelSpec) -> torch.Tensor:
@@ -180,7 +182,7 @@ def timed(
     for _ in range(ROUNDS):
         for name, run in runs.items():
             least[name] = min(least[name], maker.seconds(run))
-    return Measured(least, dropped=dropped)
+    return Measurement(least, dropped=dropped)
 
 
 def why_not_near(got: torch.Tensor, want: torch.Tensor, product: torch.Tensor, precision: str) -> str | None:

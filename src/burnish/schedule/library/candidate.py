@@ -25,7 +25,7 @@ from ...concurrency.compute_once import once
 from ...foundation.torch_private import OpOverload
 from ...tensors.tensor_types import TensorType, contiguous_stride, same_layout
 from .call_specs import Spec
-from .own_kernels.matmul_tiling_and_packing import Step, Stream
+from .own_kernels.matmul_tiling_and_packing import NativeCall, Stream
 
 Tensors = tuple[torch.Tensor, ...]
 
@@ -42,7 +42,7 @@ class Operand:
 
 
 @dataclass(frozen=True, slots=True)
-class Call:
+class OperatorCall:
     """One torch operator and its positional arguments: constants, and Operands for the tensors."""
 
     operator: OpOverload
@@ -72,9 +72,9 @@ class Candidate:
     prepared: tuple[str, ...] = ()
     run_into: Callable[..., torch.Tensor] | None = None
     """`run_into(out, *operands)` writes the result into a tensor of the output's type and allocates nothing large."""
-    call: Call | None = None
+    call: OperatorCall | None = None
     """The same as data, where the candidate is one call."""
-    steps: Callable[[], Sequence[Step]] | None = None
+    steps: Callable[[], Sequence[NativeCall]] | None = None
     """The same as native functions. They are compiled on request, because most candidates are never run. Their spots
     are in the operands, `OUT` and `SCRATCH`."""
     scratch: int = 0
@@ -113,7 +113,7 @@ class Candidate:
         return f"{self.name}({', '.join(self.operands)}) -> {self.output}"
 
 
-def from_call(name: str, spec: Spec, call: Call, output: TensorType, **rest: Any) -> Candidate:
+def from_call(name: str, spec: Spec, call: OperatorCall, output: TensorType, **rest: Any) -> Candidate:
     """A candidate that is one operator."""
     given = [*call.arguments, *(value for _, value in call.keywords)]
     operands = tuple(dict.fromkeys(a.name for a in given if isinstance(a, Operand)))
@@ -150,7 +150,7 @@ def from_steps(
     spec: Spec,
     operands: tuple[str, ...],
     output: TensorType,
-    make: Callable[[], Sequence[Step]],
+    make: Callable[[], Sequence[NativeCall]],
     *,
     scratch: int = 0,
     further: tuple[tuple[str, TensorType], ...] = (),

@@ -19,7 +19,7 @@ from .autotune_candidates import SMALL, Measurements, candidates, memory
 from .call_candidates.convolution_backward_times import ConvBackwardSpec
 from .call_specs import ConvSpec
 from .candidate import Candidate
-from .measure_candidates import Clock, Measured, bind, random_tensor
+from .measure_candidates import Clock, Measurement, bind, random_tensor
 
 NAME = "torch"
 
@@ -62,7 +62,7 @@ def memory_of(spec: ConvSpec, backward: ConvBackwardSpec | None) -> int:
     return sum(type.bytes for type in types) * (1 if backward is None else 2)
 
 
-def measured(spec: ConvSpec, backward: ConvBackwardSpec | None, clock: Clock) -> Measured:
+def measured(spec: ConvSpec, backward: ConvBackwardSpec | None, clock: Clock) -> Measurement:
     device = spec.x.device
     with torch.no_grad(), torch.autocast(device.type, enabled=False), clock.on(device):
         try:
@@ -71,8 +71,8 @@ def measured(spec: ConvSpec, backward: ConvBackwardSpec | None, clock: Clock) ->
                 seconds += clock.seconds(gradients_of(backward))
         except RuntimeError as error:  # includes running out of memory
             reraise_from_outside(error)
-            return Measured({}, dropped={NAME: str(error).partition("\n")[0]})
-    return Measured({NAME: seconds})
+            return Measurement({}, dropped={NAME: str(error).partition("\n")[0]})
+    return Measurement({NAME: seconds})
 
 
 def call_of(candidate: Candidate) -> Callable[[], object]:

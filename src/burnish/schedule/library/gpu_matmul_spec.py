@@ -1,7 +1,7 @@
 """Specs of our own GPU matmul kernels: the kernel, its tile sizes, and the compiler that makes it.
 
     spec = KernelSpec(kernel, types, ("out", "x", "w"), precision="tf32")
-    tilings(spec)                   Tiles(128, 128, 32, warps=4, stages=3), …
+    tilings(spec)                   MatmulTiles(128, 128, 32, warps=4, stages=3), …
     candidate(spec, tiles, maker)   a Candidate like any other
 
 The kernel is written in the loop IR, with four variables: `codegen.triton.matmul_kernel` shows one. Prologue and
@@ -18,11 +18,11 @@ from ...tensors.tensor_types import TensorType
 from ..loops.loop_ir import Kernel
 from .candidate import OUT, Candidate, from_steps
 from .measure_candidates import Clock
-from .own_kernels.matmul_tiling_and_packing import Step, Stream
+from .own_kernels.matmul_tiling_and_packing import NativeCall, Stream
 
 
 @dataclass(frozen=True, slots=True)
-class Tiles:
+class MatmulTiles:
     """The work of one program: `rows` by `columns` of the result, in steps of `depth` along the summed dimension."""
 
     rows: int
@@ -66,7 +66,7 @@ class KernelSpec:
 
 
 @dataclass(frozen=True, slots=True)
-class Made:
+class LaunchableKernel:
     """A kernel that can be launched, by `launcher` with `words` as its arguments."""
 
     launcher: object
@@ -78,25 +78,25 @@ class Made:
 class Maker(Clock):
     """Compiles such kernels for a GPU, and times them there."""
 
-    make: Callable[[Sequence[tuple[KernelSpec, Tiles | None]]], Sequence[Made | str]]
+    make: Callable[[Sequence[tuple[KernelSpec, MatmulTiles | None]]], Sequence[LaunchableKernel | str]]
     """Compiles in parallel. A text says why a kernel could not be compiled."""
 
 
 HALF = (
-    Tiles(128, 256, 64, 8, 3),
-    Tiles(128, 128, 64, 4, 3),
-    Tiles(128, 128, 32, 8, 4),
-    Tiles(64, 128, 64, 4, 4),
-    Tiles(128, 64, 64, 4, 4),
-    Tiles(64, 64, 64, 4, 4),
-    Tiles(32, 64, 64, 4, 4),
+    MatmulTiles(128, 256, 64, 8, 3),
+    MatmulTiles(128, 128, 64, 4, 3),
+    MatmulTiles(128, 128, 32, 8, 4),
+    MatmulTiles(64, 128, 64, 4, 4),
+    MatmulTiles(128, 64, 64, 4, 4),
+    MatmulTiles(64, 64, 64, 4, 4),
+    MatmulTiles(32, 64, 64, 4, 4),
 )
 FULL = (
-    Tiles(128, 128, 32, 8, 3),
-    Tiles(64, 128, 32, 4, 4),
-    Tiles(128, 64, 32, 4, 4),
-    Tiles(64, 64, 32, 4, 4),
-    Tiles(32, 64, 32, 4, 4),
+    MatmulTiles(128, 128, 32, 8, 3),
+    MatmulTiles(64, 128, 32, 4, 4),
+    MatmulTiles(128, 64, 32, 4, 4),
+    MatmulTiles(64, 64, 32, 4, 4),
+    MatmulTiles(32, 64, 32, 4, 4),
 )
 """Tiles worth measuring for dtypes of two bytes (`HALF`), and of four (`FULL`)."""
 
@@ -106,7 +106,7 @@ PROGRAMS = 64
 MOST_TILINGS = 5
 
 
-def tilings(spec: KernelSpec) -> list[Tiles]:
+def tilings(spec: KernelSpec) -> list[MatmulTiles]:
     """A few tile sizes: none much larger than the matrix, none that leaves the GPU idle if another does not."""
     count, rows, columns, _ = spec.kernel.loops[0].extents
     offered = FULL if "f32" in spec.kernel.dtypes else HALF
@@ -115,13 +115,13 @@ def tilings(spec: KernelSpec) -> list[Tiles]:
     return (busy or fitting[-2:])[:MOST_TILINGS]
 
 
-def candidate(name: str, spec: KernelSpec, tiles: Tiles | None, maker: Maker) -> Candidate:
+def candidate(name: str, spec: KernelSpec, tiles: MatmulTiles | None, maker: Maker) -> Candidate:
     """Compiled when its steps are requested."""
 
-    def steps() -> list[Step]:
+    def steps() -> list[NativeCall]:
         (made,) = maker.make([(spec, tiles)])
         if isinstance(made, str):
             raise RuntimeError(f"{name}: {made}")
-        return [Step(made.launcher, (made.words, made.stream, (OUT, 0), *((name, 0) for name in spec.names[1:])))]
+        return [NativeCall(made.launcher, (made.words, made.stream, (OUT, 0), *((name, 0) for name in spec.names[1:])))]
 
     return from_steps(name, spec, spec.names[1:], spec.output, steps)  # type: ignore[arg-type]

@@ -35,7 +35,7 @@ BLOCK = 8191
 
 
 @dataclass(slots=True)
-class Measured:
+class Measurement:
     least: dict[str, float]
     """Seconds by name, for all candidates that work."""
     is_steady: bool = True
@@ -44,7 +44,7 @@ class Measured:
     """Why the other candidates do not work."""
     attempts: int = 1
 
-    def after(self, earlier: Measured | None) -> Measured:
+    def after(self, earlier: Measurement | None) -> Measurement:
         """Combines this measurement with an earlier, disturbed one: the shorter time of each candidate, unless this
         one is steady."""
         if earlier is None:
@@ -68,7 +68,7 @@ class Clock:
     """The conditions on which times depend: the GPU and its compiler."""
 
 
-def measure(candidates: Sequence[Candidate], seconds: float) -> Measured:
+def measure(candidates: Sequence[Candidate], seconds: float) -> Measurement:
     """Times the candidates for about a third of `seconds`, or all of it on busy cores; each promising one at least
     twice. The first candidate is eager's: an exception from it is raised, because the spec is wrong."""
     with torch.no_grad(), torch.autocast("cpu", enabled=False):
@@ -94,7 +94,7 @@ def measure(candidates: Sequence[Candidate], seconds: float) -> Measured:
             is_steady = _is_undisturbed(partial(_improve, least, runs, promising, seconds / PATIENCE))
             if is_steady:
                 break
-    return Measured(least, is_steady, dropped)
+    return Measurement(least, is_steady, dropped)
 
 
 def _improve(

@@ -21,7 +21,7 @@ from ...tensors.views.affine_indices import Affine, Index, constant
 from ...tensors.views.index_range_conditions import dropped_on_error, note
 from ...tensors.views.view_maps import view_offset, view_type
 from ..fusion.fusion_groups import Group, is_reduction, is_running
-from ..fusion.split_concat_loops import Box, boxes_of
+from ..fusion.split_concat_loops import IndexBox, boxes_of
 from ..partition.loop_or_library_call import Classes
 from .build_expressions import ExpressionWriter
 from .loop_ir import Kernel, Loop, Reduction, Stage, Store
@@ -144,14 +144,14 @@ class KernelBuilder:
         kernel = Kernel(names[:60], tuple(NAMES[v.dtype] for v in buffers), stored, tuple(loops), tuple(lines))
         return Launch(kernel, buffers)
 
-    def stages(self, box: Box, count: int) -> list[Stage]:
+    def stages(self, box: IndexBox, count: int) -> list[Stage]:
         """The stages for one box of the group: the same in all boxes, with other indices."""
         self.extents = box.extents
         with dropped_on_error():
             note(*((n, 1) for n in box.extents))
             return self.stages_here(box, count)
 
-    def stages_here(self, box: Box, count: int) -> list[Stage]:
+    def stages_here(self, box: IndexBox, count: int) -> list[Stage]:
         self.indices = {root: box.inside(index) for root, index in self.group.roots.items()}
         return [self.stage(level) for level in range(count)]
 

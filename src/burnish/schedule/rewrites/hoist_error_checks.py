@@ -52,7 +52,7 @@ def hoist_error_checks(graph: Graph) -> Graph:
     read.update(graph.leaving_values())
     dead = {node for node in failing if read.isdisjoint(node.results) and not is_random(node)}
     early = [node for node in late if node in failing and node not in dead]
-    return Checker(graph, failing, dead, early, numbers).run() if dead or early or numbers else graph
+    return ErrorCheckHoister(graph, failing, dead, early, numbers).run() if dead or early or numbers else graph
 
 
 def writing_or_after(graph: Graph) -> list[Node]:
@@ -105,7 +105,7 @@ def is_little_work(node: Node) -> bool:
     return is_computed and is_little and not is_random(node) and not may_fail(node)
 
 
-class Checker(Rewriter):
+class ErrorCheckHoister(Rewriter):
     def __init__(
         self,
         graph: Graph,

@@ -43,7 +43,7 @@ VALUE, OPERAND, SEQUENCE, TABLE = range(4)
 """The kinds of nodes: a constant, the place of an operand, and a container with the nodes of its parts."""
 
 
-class StandIn:
+class ContainerStandIn:
     """An interpreted container, for one in the cache."""
 
     __slots__ = ("cached", "content", "function", "made")
@@ -82,8 +82,8 @@ class CachedAnswers:
         """Functions whose results no segment could hold."""
         self.calls: list[Expression] = []
         """What calls the function and compares its result, in later runs."""
-        self.stand_ins: dict[int, StandIn] = {}
-        self.by_cached: dict[int, StandIn] = {}
+        self.stand_ins: dict[int, ContainerStandIn] = {}
+        self.by_cached: dict[int, ContainerStandIn] = {}
         """The same by the id of the cached object."""
         self.by_result: dict[int, Answer] = {}
         """Calls by the id of what the cache holds for them."""
@@ -100,7 +100,7 @@ class CachedAnswers:
         stand_in = self.stand_ins.get(id(value))
         return value if stand_in is None else stand_in.cached
 
-    def add(self, stand_in: StandIn) -> None:
+    def add(self, stand_in: ContainerStandIn) -> None:
         self.stand_ins[id(stand_in.made)] = self.by_cached[id(stand_in.cached)] = stand_in
 
     def meet(self, m: Any, value: Any) -> None:
@@ -189,7 +189,7 @@ def call(m: Any, function: Any, args: tuple, kwargs: dict) -> tuple[Any, Any]:
     if any(id(one) in answers.by_cached for _, one in places.containers):
         m.stop(breaks.OPAQUE_CALL, f"{function.__qualname__} returns what another call has returned")
     for container, one in places.containers:
-        answers.add(StandIn(container, one, function))
+        answers.add(ContainerStandIn(container, one, function))
     expression = Expression(Agreement(function, given, node), tuple(places.expressions))
     answers.calls.append(expression)
     if places.containers:

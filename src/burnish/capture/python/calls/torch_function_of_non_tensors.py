@@ -28,7 +28,7 @@ from ...interpreter.frames import MISSING
 from ..polyfills.torch_function_polyfills import SEQUENCES, ask_rules, has_rule, operate
 
 
-class Shown(NamedTuple):
+class ReceivedCall(NamedTuple):
     """A call as the rules receive it."""
 
     function: Any
@@ -41,11 +41,11 @@ class Received(BaseException):
     """Not an Exception: torch's own code must not handle it."""
 
 
-class Probe(TorchFunctionMode):
-    shown: Shown | None = None
+class CallProbe(TorchFunctionMode):
+    shown: ReceivedCall | None = None
 
     def __torch_function__(self, func: Any, types: Any, args: tuple = (), kwargs: dict | None = None) -> Any:
-        self.shown = Shown(func, types, args, kwargs)
+        self.shown = ReceivedCall(func, types, args, kwargs)
         raise Received
 
 
@@ -91,9 +91,9 @@ def takes_rules(values: Iterable[Any]) -> bool:
     return False
 
 
-def received(function: Any, args: tuple, kwargs: dict) -> Shown | None:
+def received(function: Any, args: tuple, kwargs: dict) -> ReceivedCall | None:
     """The first call that torch shows to modes; None where it shows none."""
-    probe, modes = Probe(), _count_modes()
+    probe, modes = CallProbe(), _count_modes()
     try:
         push_mode(probe)
         function(*args, **kwargs)
@@ -117,7 +117,7 @@ def is_call_of(function: Any, shown: Any) -> bool:
     )
 
 
-def first_of_each_kind(shown: Shown) -> tuple | None:
+def first_of_each_kind(shown: ReceivedCall) -> tuple | None:
     """The objects whose rules torch asks, in order; None if one is a tensor with a rule of its own."""
     given = [*flat(shown.args), *flat((shown.kwargs or {}).values())]
     found = []

@@ -31,14 +31,14 @@ Place = tuple[CodeType, str]
 
 def traced(name: str, m: Any, args: tuple, kwargs: dict) -> None:
     """``Logger.name(*args, **kwargs)`` under a tracer."""
-    give, kwargs = Given(name, places(m.frame, kwargs.get("stacklevel", 1))), with_error(m, name, kwargs)
+    give, kwargs = LoggerCall(name, places(m.frame, kwargs.get("stacklevel", 1))), with_error(m, name, kwargs)
     m.effects.append(Effect.of(m, give, args, kwargs))
     m.plainly(give, *map(without_live, args), **kwargs)
 
 
 def plain(name: str, m: Any, args: tuple, kwargs: dict) -> None:
     """The same in code that is interpreted but not traced."""
-    Given(name, places(m.frame, kwargs.get("stacklevel", 1)))(*args, **with_error(m, name, kwargs))
+    LoggerCall(name, places(m.frame, kwargs.get("stacklevel", 1)))(*args, **with_error(m, name, kwargs))
 
 
 def with_error(m: Any, name: str, kwargs: dict) -> dict:
@@ -65,7 +65,7 @@ def _line(co: CodeType, line: int, calls: bool) -> CodeType:
 
 
 @dataclass(slots=True, frozen=True, eq=False)
-class Given:
+class LoggerCall:
     """A logger method, called from lines of the program. The innermost line makes the call."""
 
     name: str

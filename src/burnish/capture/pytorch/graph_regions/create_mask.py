@@ -24,7 +24,7 @@ from ...interpreter.program_or_tracer_errors import ask_torch
 from ...numbers.live_scalars import plain_of
 from ...python.trace_rollback import ask_region
 from .graph_region import GraphRegion, drawing_from
-from .index_functions import IndexFunction
+from .index_functions import IndexFunctionRegion
 
 
 def create_mask(m: Any, function: FunctionType, args: tuple, kwargs: dict) -> Any:
@@ -98,7 +98,9 @@ class MaskCall(GraphRegion):
 
     def begin(self) -> tuple[torch.Tensor, ...]:
         kind = torch.get_default_dtype() if self.is_score else None
-        self.function = self.m.region = IndexFunction(self.m, "the function", tuple(self.sizes), self.device, kind)
+        self.function = self.m.region = IndexFunctionRegion(
+            self.m, "the function", tuple(self.sizes), self.device, kind
+        )
         return self.function.given
 
     def finish(self) -> None:

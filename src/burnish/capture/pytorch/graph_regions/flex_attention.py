@@ -24,9 +24,9 @@ import torch
 from ....concurrency.outside_errors import reraise_from_outside
 from ....errors import InternalError
 from ....runtime.eager.flex_attention import FlexAttention
-from ....runtime.eager.flex_tiles import Tiles
+from ....runtime.eager.flex_tiles import FlexTiles
 from ... import breaks
-from ...engine.torch_call_records import Call
+from ...engine.torch_call_records import TorchCall
 from ...guards.tensor_metadata import TENSOR_TYPES
 from ...interpreter import argument_binding
 from ...interpreter.frames import MISSING
@@ -35,7 +35,7 @@ from ...numbers.live_scalars import Expression, settled
 from ...python.trace_rollback import ask_region
 from . import create_mask
 from .graph_region import GraphRegion, drawing_from
-from .index_functions import IndexFunction, constant_graph, identity_graph, with_bare_output
+from .index_functions import IndexFunctionRegion, constant_graph, identity_graph, with_bare_output
 
 FLOATS = (torch.float32, torch.float64, torch.bfloat16, torch.float16)
 
@@ -191,12 +191,12 @@ class FlexCall(GraphRegion):
     def __init__(self, m: Any, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, empty_mask: Callable):
         super().__init__(m, "flex_attention", drawing_from([query, key, value]))
         self.given, self.empty_mask = (query, key, value), empty_mask
-        self.functions: dict[str, IndexFunction] = {}
+        self.functions: dict[str, IndexFunctionRegion] = {}
 
     def begin(self, name: str) -> tuple[torch.Tensor, ...]:
         query, key, _ = self.given
         working = torch.float64 if query.dtype is torch.float64 else torch.float32
-        function = IndexFunction(
+        function = IndexFunctionRegion(
             self.m,
             f"{name} of flex_attention",
             (*query.shape[:3], key.shape[2]),
@@ -217,7 +217,7 @@ class FlexCall(GraphRegion):
             self.refuse("gradients without the BlockMask's q_indices")
         if learns and score is not None and not score.depends_on_first:
             self.refuse("a score that does not depend on the score it is given")
-        tiles = Tiles(
+        tiles = FlexTiles(
             None if score is None or score.is_identity else score.graph,
             None if mask is None or mask.is_always else mask.graph,
             float(scale),
@@ -232,9 +232,9 @@ class FlexCall(GraphRegion):
         if parts is None and not m.options.runs_python:
             parts = self.parts_without_mask()
         if m.options.runs_python:
-            recorded = Call(node, tuple(map(recorder.tensor, operands)), {}, m.user_line())
+            recorded = TorchCall(node, tuple(map(recorder.tensor, operands)), {}, m.user_line())
         else:
-            recorded = Call(
+            recorded = TorchCall(
                 torch.ops.higher_order.flex_attention,
                 (
                     *map(recorder.tensor, self.given),
@@ -262,7 +262,9 @@ class FlexCall(GraphRegion):
         for part in parts:
             if isinstance(part, torch.Tensor):
                 known = {"dtype": part.dtype, "device": part.device}
-                recorder.register(part, recorder.add(Call(torch.tensor, (part.tolist(),), known, self.m.user_line())))
+                recorder.register(
+                    part, recorder.add(TorchCall(torch.tensor, (part.tolist(),), known, self.m.user_line()))
+                )
         return parts
 
 

@@ -22,7 +22,7 @@ from ... import breaks
 from ...engine.break_signals import Stop
 from ...engine.build_fx_graph import build_graph
 from ...engine.graph_recorder import Recorder
-from ...engine.torch_call_records import Call, Handle
+from ...engine.torch_call_records import Handle, TorchCall
 from ...python.trace_rollback import CallStart, Region
 from ..writes_of_calls import written_tensors
 
@@ -78,7 +78,7 @@ class GraphRegion(Region):
     # ---- the graph
 
     def graph_of(
-        self, calls: list[Call], outputs: list[Handle], given: Sequence[torch.Tensor] = ()
+        self, calls: list[TorchCall], outputs: list[Handle], given: Sequence[torch.Tensor] = ()
     ) -> torch.fx.GraphModule:
         """The recorded calls as a graph of `given`, which the first calls made, and of the operands."""
         return graph_of_calls(self.m, self.start.calls, calls, self.operands, outputs, given, self.number)
@@ -121,7 +121,7 @@ class GraphRegion(Region):
 def graph_of_calls(
     m: Any,
     start: int,
-    calls: list[Call],
+    calls: list[TorchCall],
     operands: dict[Any, torch.Tensor],
     outputs: list[Handle],
     given: Sequence[torch.Tensor] = (),

@@ -17,7 +17,7 @@ from torch.fx import Graph, GraphModule
 from torch.overrides import TorchFunctionMode
 
 from ....foundation.torch_private import TorchDispatchMode
-from ...engine.torch_call_records import Call
+from ...engine.torch_call_records import TorchCall
 from ...guards.tensor_metadata import TENSOR_TYPES
 from .graph_region import GraphRegion
 
@@ -25,7 +25,7 @@ SAMPLES = (2, 3, 4, 5)
 """How many batches, heads, queries and keys a function is interpreted for."""
 
 
-class IndexFunction(GraphRegion):
+class IndexFunctionRegion(GraphRegion):
     """A call of such a function that is being traced, inside another region."""
 
     def __init__(
@@ -47,7 +47,7 @@ class IndexFunction(GraphRegion):
         self.is_laid_out_as_mapped = True
         """Whether the results for a few indices have the strides that `torch.vmap` gives them."""
         for value in self.given:
-            m.recorder.register(value, m.recorder.add(Call(index, (), {}, m.user_line())))
+            m.recorder.register(value, m.recorder.add(TorchCall(index, (), {}, m.user_line())))
 
     @property
     def is_identity(self) -> bool:

@@ -26,7 +26,7 @@ from ....foundation.torch_private import is_functorch_wrapped_tensor
 from ....runtime.argument_trees import mapped, tensors_in
 from ... import breaks
 from ...engine.break_signals import BreakAfterOperation, Stop
-from ...engine.torch_call_records import Call
+from ...engine.torch_call_records import TorchCall
 from ...interpreter.bytecode_decoder import decode
 from ...interpreter.frames import UNBOUND, cell_value
 from ...interpreter.program_or_tracer_errors import call_for_program, is_ours
@@ -258,7 +258,7 @@ class Transform(Region):
             t for t in find_tensors_and_functions(self.m, values) if isinstance(t, torch.Tensor) and not self.m.knows(t)
         ]
         if new:
-            recorder.register(new, recorder.add(Call(landing_place, (), {}, None)))
+            recorder.register(new, recorder.add(TorchCall(landing_place, (), {}, None)))
             self.kept += new
 
     # ---- the end

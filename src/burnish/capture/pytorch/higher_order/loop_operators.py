@@ -29,7 +29,7 @@ from ....runtime.eager.loop_operators import LoopOperator, with_numbers
 from ... import breaks
 from ...engine.break_signals import BreakAfterOperation, Stop
 from ...engine.build_fx_graph import GRAPH_NAME
-from ...engine.torch_call_records import Call, Handle
+from ...engine.torch_call_records import Handle, TorchCall
 from ...guards.tensor_metadata import TENSOR_TYPES
 from ...interpreter.frames import MISSING, Raised
 from ...numbers.live_scalars import Live
@@ -53,7 +53,7 @@ class Functions(Branch):
 
     def __init__(self, m: Any, name: str, examples: list[torch.Tensor]):
         recorder = m.recorder
-        place = recorder.add(Call(landing_place, (), {}, None))
+        place = recorder.add(TorchCall(landing_place, (), {}, None))
         recorder.register(examples, place)
         super().__init__(m, examples[0], True, examples)
         self.name, self.examples, self.at = name, examples, place.call
@@ -188,10 +188,10 @@ def perform(
     if m.options.wants_operators:
         handles[-1] = copy_shared_operands(m, handles[:-1], handles[-1])
     if not m.options.wants_operators:
-        call = Call(LoopOperator(operator, graphs, len(numbers)), (*handles, *numbers), {}, m.user_line())
+        call = TorchCall(LoopOperator(operator, graphs, len(numbers)), (*handles, *numbers), {}, m.user_line())
     else:
         handles[-1] = (*handles[-1], *numbers)
-        call = Call(operator, (*graphs, *handles), {}, m.user_line())
+        call = TorchCall(operator, (*graphs, *handles), {}, m.user_line())
     recorder.register(made, recorder.add(call))
     return pytree.tree_unflatten(list(made), pytree.tree_structure(answer))
 
@@ -202,7 +202,7 @@ def copy_shared_operands(m: Any, carried_or_mapped: list, others: tuple) -> tupl
     made = []
     for handle in others:
         if id(handle) in known:
-            handle = recorder.add(Call(torch.clone, (handle,), {}, m.user_line()))
+            handle = recorder.add(TorchCall(torch.clone, (handle,), {}, m.user_line()))
         made.append(handle)
     return tuple(made)
 

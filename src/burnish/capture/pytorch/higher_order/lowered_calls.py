@@ -19,7 +19,7 @@ from ....runtime.argument_trees import mapped
 from ....tensors.in_place_names import VIEW_OF_RESHAPING
 from ... import breaks
 from ...engine.break_signals import Stop
-from ...engine.torch_call_records import Call, Handle
+from ...engine.torch_call_records import Handle, TorchCall
 from ...guards.tensor_metadata import TENSOR_TYPES
 from ...interpreter.program_or_tracer_errors import call_for_program, internal
 from ...numbers.live_scalars import Live, plain_of, settled
@@ -39,7 +39,7 @@ DATA_TAGS = (torch.Tag.data_dependent_output, torch.Tag.dynamic_output_shape)
 
 
 class Operation(NamedTuple):
-    call: Call
+    call: TorchCall
     made: list[Handle]
     """The handles of its results."""
     has_gradients: bool
@@ -129,7 +129,7 @@ class LoweredCalls(TorchDispatchMode):
         schema = func._schema
         self.operations.append(
             Operation(
-                Call(func, *given, None),
+                TorchCall(func, *given, None),
                 handles,
                 torch.is_grad_enabled(),
                 schema.is_mutable or torch.Tag.nondeterministic_seeded in func.tags or not schema.returns,
@@ -198,10 +198,10 @@ class LoweredCalls(TorchDispatchMode):
         """Records a tensor that torch itself created: from Python numbers, or as the zero tangent of a constant. The
         graph creates it again."""
         if type(value) is torch.Tensor and value._is_zerotensor():
-            call = Call(torch.zeros, (tuple(value.shape),), {"dtype": value.dtype, "device": value.device}, None)
+            call = TorchCall(torch.zeros, (tuple(value.shape),), {"dtype": value.dtype, "device": value.device}, None)
             return self.made_by(call, value)
         if self.has_numbers and symbolic_numbers.may_stand_for_number(value):
-            return self.made_by(Call(symbolic_numbers.meaningless, (), {}, None), value)
+            return self.made_by(TorchCall(symbolic_numbers.meaningless, (), {}, None), value)
         if (
             self.current is None
             or not is_made_of_numbers(self.current[1:])
@@ -211,10 +211,10 @@ class LoweredCalls(TorchDispatchMode):
             or value.layout is not torch.strided
         ):
             return self.refuse("a tensor whose origin is not known")
-        call = Call(torch.tensor, (value.tolist(),), {"dtype": value.dtype, "device": value.device}, None)
+        call = TorchCall(torch.tensor, (value.tolist(),), {"dtype": value.dtype, "device": value.device}, None)
         return self.made_by(call, value)
 
-    def made_by(self, call: Call, value: torch.Tensor) -> Handle:
+    def made_by(self, call: TorchCall, value: torch.Tensor) -> Handle:
         handle = Handle(self.start + len(self.operations))
         self.table[id(value)] = value, handle
         self.memory.add(value.untyped_storage()._cdata)
@@ -246,12 +246,12 @@ class LoweredCalls(TorchDispatchMode):
         for operation in reversed(kept):
             if learns and operation.has_gradients != mode:
                 mode = operation.has_gradients
-                recorder.calls.append(Call(set_grad_enabled, (mode,), {}, line))
+                recorder.calls.append(TorchCall(set_grad_enabled, (mode,), {}, line))
             for handle in operation.made:
                 handle.call = len(recorder.calls)
             recorder.calls.append(operation.call._replace(line=line))
         if mode != self.grad_mode:
-            recorder.calls.append(Call(set_grad_enabled, (self.grad_mode,), {}, line))
+            recorder.calls.append(TorchCall(set_grad_enabled, (self.grad_mode,), {}, line))
         stays = {id(h) for operation in kept for h in operation.made}
         for key, (value, handle) in self.table.items():
             if id(handle) in stays:

@@ -16,7 +16,7 @@ import torch
 
 from ....runtime.argument_trees import mapped
 from ...engine.build_fx_graph import GRAPH_NAME
-from ...engine.torch_call_records import Call, Handle
+from ...engine.torch_call_records import Handle, TorchCall
 from ..graph_regions.graph_region import graph_of_calls
 
 
@@ -38,7 +38,7 @@ def group(m: Any, start: int, target: Any, options: dict[str, Any]) -> torch.fx.
     given = tuple(map(recorder.tensor, operands.values()))
     recorder.drop_calls(start)
     recorder.grown = {at: dim for at, dim in recorder.grown.items() if at < start}
-    recorder.calls.append(Call(target, (graph, *given), options, m.user_line()))
+    recorder.calls.append(TorchCall(target, (graph, *given), options, m.user_line()))
     recorder.register([value for _, value in results], Handle(start))
     return graph
 

@@ -23,7 +23,7 @@ from torch.utils.hooks import RemovableHandle
 
 from ....concurrency.outside_errors import came_from_outside
 from ...engine.break_signals import BreakAfterOperation, Stop, Unrebuildable
-from ...engine.torch_call_records import Call
+from ...engine.torch_call_records import TorchCall
 from ...guards.tensor_metadata import TENSOR_TYPES
 from ...interpreter.frames import MISSING, Raised, cell_value
 from ...numbers.live_scalars import Live
@@ -105,7 +105,7 @@ def register(m: Any, tensor: torch.Tensor, function: Any) -> Any:
     body, lifted = traced
     handle = m.plainly(tensor.register_hook, function)
     handles = [m.recorder.tensor(value) for value in (tensor, *lifted)]
-    place = m.recorder.add(Call(target, (handles[0], body, *handles[1:]), {}, m.user_line()))
+    place = m.recorder.add(TorchCall(target, (handles[0], body, *handles[1:]), {}, m.user_line()))
     m.recorder.known[id(tensor)] = (weakref.ref(tensor), place)  # a compiler must not drop the call as unused
     m.answer = None
     cells = [(place, value) for place, key, value in reader.names.found if key is None]

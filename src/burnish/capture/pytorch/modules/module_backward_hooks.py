@@ -21,7 +21,7 @@ from torch.utils.hooks import BackwardHook
 from ....foundation.torch_private import get_backward_hooks, get_backward_pre_hooks
 from ....runtime.eager import module_backward_hooks as steps
 from ... import breaks
-from ...engine.torch_call_records import Call
+from ...engine.torch_call_records import TorchCall
 from ...guards.tensor_metadata import TENSOR_TYPES
 from ...interpreter.frames import MISSING
 
@@ -62,7 +62,7 @@ def make(m: Any, cls: type, args: tuple, kwargs: dict) -> Any:
     module = args[0]
     hook = m.plainly(steps.make_hook, module)
     m.heap.guard("is", m.heap.origin_of(module).source, module)
-    m.recorder.register_object(hook, m.recorder.add(Call(steps.MakeHook(module), (), {}, m.user_line())))
+    m.recorder.register_object(hook, m.recorder.add(TorchCall(steps.MakeHook(module), (), {}, m.user_line())))
     m.module_hooks.append(hook)
     m.answer = None
     return hook
@@ -91,7 +91,7 @@ def set_up(m: Any, step: Callable, hook: BackwardHook, given: Any) -> Any:
     shown = tuple(x if isinstance(x, torch.Tensor) else None for x in parts)
     nodes = tuple(None if x is None else m.recorder.tensor(x) for x in shown)
     made = m.plainly(step, hook, shown)
-    m.recorder.register(made, m.recorder.add(Call(step, (place, nodes), {}, m.user_line())))
+    m.recorder.register(made, m.recorder.add(TorchCall(step, (place, nodes), {}, m.user_line())))
     m.answer = None
     found = tuple(new if isinstance(old, torch.Tensor) else old for old, new in zip(parts, made, strict=True))
     return found if isinstance(given, tuple) else found[0]

@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from ....captured_graph.call_site import CallSite, Module
+from ....captured_graph.call_site import CallingModule, CallSite
 from ...guards.object_sources import Source
 from ...interpreter.frames import Frame, cell_value, frames_from
 
@@ -21,7 +21,7 @@ def call_site(m: Any, text: str) -> CallSite:
             lines.append(f'  File "{co.co_filename}", line {frame.line}, in {co.co_name}')
         module = module_of(frame)
         if module is not None:
-            modules.append(Module(str(id(module)), path_of(m, module), type(module)))
+            modules.append(CallingModule(str(id(module)), path_of(m, module), type(module)))
     if modules and modules[-1].path == "L['self']":  # the compiled module itself
         modules.pop()
     innermost = m.frame

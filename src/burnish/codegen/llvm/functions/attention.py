@@ -20,7 +20,7 @@ from ....concurrency.compute_once import once
 from ....ops.scalar_ir import Access, Scalar, load
 from ....runtime.program.native_kernels import NativeFunction, NativeKernel
 from ....schedule.library.own_kernels.attention_tiling import Attention
-from ....schedule.library.own_kernels.matmul_tiling_and_packing import Step
+from ....schedule.library.own_kernels.matmul_tiling_and_packing import NativeCall
 from ..compile_to_machine_code import compile_function
 from ..scalar_operations import evaluate
 from ..target_cpu import Host, host
@@ -48,7 +48,7 @@ PAIR = 2
 """Vectors of a panel, as in the tiles."""
 
 
-def make_attention(attention: Attention) -> Step:
+def make_attention(attention: Attention) -> NativeCall:
     spec, output, scores, values = attention.spec, attention.output, attention.scores, attention.values
     scoring, valuing = product_tables(scores), product_tables(values)
     row, item = 4 * attention.scores_row, scores.item
@@ -114,7 +114,7 @@ def make_attention(attention: Attention) -> Step:
     plan = words(*(numbers[name] for name in PLAN))
     kernel = NativeKernel("attention", _function(scores.dtype == "bf16"), len(TABLE), flops / OPERATIONS_PER_CYCLE)
     spots = [(name, 0) if name != "mask" or spec.mask is not None else 0 for name in TABLE[:-1]]
-    return Step(kernel, (*spots, plan))
+    return NativeCall(kernel, (*spots, plan))
 
 
 def _block(attention: Attention, number: int) -> list[int]:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from ....concurrency.compute_once import once
 from ....runtime.program.native_kernels import NativeFunction, NativeKernel
-from ....schedule.library.own_kernels.matmul_tiling_and_packing import Batched, Step
+from ....schedule.library.own_kernels.matmul_tiling_and_packing import Batched, NativeCall
 from ..compile_to_machine_code import compile_function
 from ..target_cpu import host
 from .function_printer import words
@@ -90,7 +90,7 @@ def driver() -> NativeFunction:
     return compile_function(BatchedPrinter(host()).module(), "batched")
 
 
-def make_batched(batched: Batched) -> Step:
+def make_batched(batched: Batched) -> NativeCall:
     product = batched.product
     tables = product_tables(product)
     panel = product.depth * 4 * product.panel
@@ -116,4 +116,4 @@ def make_batched(batched: Batched) -> Step:
         zeros(product.panel),
     )
     kernel = NativeKernel("batched", driver(), len(TABLE), flops / OPERATIONS_PER_CYCLE)
-    return Step(kernel, (("out", 0), ("a", 0), ("b", 0), plan))
+    return NativeCall(kernel, (("out", 0), ("a", 0), ("b", 0), plan))

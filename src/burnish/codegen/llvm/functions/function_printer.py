@@ -1,4 +1,4 @@
-"""A base class that prints native functions which are not loop nests: a small language on top of `Code`.
+"""A base class that prints native functions which are not loop nests: a small language on top of `FunctionCode`.
 
     class AttentionPrinter(FunctionPrinter):
         def module(self) -> str:
@@ -15,8 +15,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 
 from ....runtime.program.native_kernels import NativeFunction, Words
-from ..loop_invariant_scopes import Code
-from ..scalar_operations import Operations
+from ..loop_invariant_scopes import FunctionCode
+from ..scalar_operations import LlvmOperations
 from ..target_cpu import Host
 
 
@@ -31,7 +31,7 @@ class FunctionPrinter:
         self.lanes = target.vector_bits // 32
         self.bytes = 4 * self.lanes
         self.vector, self.mask_type = f"<{self.lanes} x float>", f"<{self.lanes} x i1>"
-        self.code = Code(target.has_scaling)
+        self.code = FunctionCode(target.has_scaling)
         self.pointers: dict[str, str] = {}
         self.words: dict[str, str] = {}
 
@@ -116,7 +116,7 @@ class FunctionPrinter:
         return self.function(f"void @{name}(ptr %table)", body).replace("define internal", "define", 1)
 
     def function(self, head: str, body: Callable[[], None], end: str = "ret void") -> str:
-        declarations, self.code = self.code.declarations, Code(self.host.has_scaling)
+        declarations, self.code = self.code.declarations, FunctionCode(self.host.has_scaling)
         self.code.declarations = declarations
         body()
         self.do(end.format(result=self.result))
@@ -135,9 +135,9 @@ class FunctionPrinter:
         return self.code.call(self.code.here, result, function, *args, flags=flags)
 
     @property
-    def operations(self) -> Operations:
+    def operations(self) -> LlvmOperations:
         """Operations on vectors, printed here."""
-        return Operations(self.code, self.code.here, self.lanes)
+        return LlvmOperations(self.code, self.code.here, self.lanes)
 
     def add(self, a: str, b: str | int) -> str:
         return self.put(f"add i64 {a}, {b}")

@@ -20,7 +20,7 @@ from __future__ import annotations
 from functools import partial
 
 from ....ops.scalar_ir import Access, Scalar, cast, load, walk
-from ....schedule.library.own_kernels.matmul_tiling_and_packing import Tile
+from ....schedule.library.own_kernels.matmul_tiling_and_packing import MatmulTile
 from ...math.expand_operations import expand
 from ..llvm_types import register, size, suffix
 from ..scalar_operations import evaluate
@@ -45,12 +45,12 @@ SYMBOL = "tile"
 SUM = load("f32", Access(0, 0, ()))
 
 
-def print_tile(tile: Tile, host: Host) -> str:
+def print_tile(tile: MatmulTile, host: Host) -> str:
     return TilePrinter(tile, host).module()
 
 
 class TilePrinter(FunctionPrinter):
-    def __init__(self, tile: Tile, host: Host):
+    def __init__(self, tile: MatmulTile, host: Host):
         super().__init__(host)
         self.tile = tile
         self.is_paired = tile.dtype == "bf16"

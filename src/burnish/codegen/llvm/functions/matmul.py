@@ -21,7 +21,7 @@ from ....concurrency import fork_safe_locks
 from ....concurrency.await_future import SharedResult, result_of
 from ....concurrency.compute_once import once
 from ....runtime.program.native_kernels import NativeFunction, NativeKernel, Words
-from ....schedule.library.own_kernels.matmul_tiling_and_packing import ITEM, Product, Shape, Step, Sum, Tile
+from ....schedule.library.own_kernels.matmul_tiling_and_packing import ITEM, MatmulTile, NativeCall, Product, Shape, Sum
 from ..compile_to_machine_code import compile_function
 from ..target_cpu import host, initialize
 from .function_printer import FunctionPrinter, words
@@ -123,7 +123,7 @@ def driver() -> NativeFunction:
     return compile_function(ProductPrinter(host()).module(), "product")
 
 
-def tile_function(tile: Tile) -> NativeFunction:
+def tile_function(tile: MatmulTile) -> NativeFunction:
     """A tile's code. Threads that need the same tile wait for the one that compiles it."""
     mine: Future[NativeFunction] = SharedResult()
     try:
@@ -150,7 +150,7 @@ def with_assembler() -> None:
 
 
 _lock = fork_safe_locks.lock()
-_tiles: dict[Tile, Future[NativeFunction]] = {}
+_tiles: dict[MatmulTile, Future[NativeFunction]] = {}
 
 
 def _forget_unfinished() -> None:
@@ -194,7 +194,7 @@ def product_tables(product: Product) -> Tables:
     return Tables(chunks, places, full, last, *tables)
 
 
-def make(product: Product) -> Step:
+def make(product: Product) -> NativeCall:
     tables = product_tables(product)
     tasks = len(product.chunks) * product.panels
     grain = tasks if product.flops < SERIAL else 1
@@ -217,7 +217,7 @@ def make(product: Product) -> Step:
     kernel = NativeKernel("product", driver(), len(TABLE), product.flops / OPERATIONS_PER_CYCLE)
     bias = ("bias", 0) if product.has_bias else zeros(product.panel)
     residual = ("residual", 0) if product.has_residual else 0
-    return Step(kernel, (("out", 0), ("x", 0), ("packed", 0), bias, residual, plan))
+    return NativeCall(kernel, (("out", 0), ("x", 0), ("packed", 0), bias, residual, plan))
 
 
 def zeros(count: int) -> Words:

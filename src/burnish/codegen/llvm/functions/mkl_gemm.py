@@ -17,7 +17,7 @@ from ....concurrency.compute_once import once
 from ....runtime.linking import torch_blas_symbols
 from ....runtime.program.native_kernels import NativeFunction, NativeKernel
 from ....schedule.library.call_candidates.mkl import TRANSPOSED, Gemm
-from ....schedule.library.own_kernels.matmul_tiling_and_packing import Step
+from ....schedule.library.own_kernels.matmul_tiling_and_packing import NativeCall
 from ..compile_to_machine_code import compile_function
 from ..target_cpu import Host, host
 from .function_printer import FunctionPrinter, words
@@ -42,7 +42,7 @@ CBLAS = "101 a_way b_way rows columns depth a a_step b b_step beta out out_step"
 """The arguments of `cblas_sgemm_compute`; 101 means row-major matrices."""
 
 
-def make_gemm(gemm: Gemm) -> Step:
+def make_gemm(gemm: Gemm) -> NativeCall:
     size, form = gemm.dtype.itemsize, "<f" if gemm.dtype is torch.float32 else "<d"
     number = {x: int.from_bytes(struct.pack(form, x), "little") for x in (0.0, 1.0)}
     row, adds = size * gemm.columns, gemm.added is not None
@@ -66,7 +66,7 @@ def make_gemm(gemm: Gemm) -> Step:
     )
     function = _function(torch_blas_symbols.PACKED if gemm.is_packed else torch_blas_symbols.PLAIN[gemm.dtype])
     kernel = NativeKernel("gemm", function, len(TABLE), gemm.flops / OPERATIONS_PER_CYCLE)
-    return Step(kernel, (("out", 0), ("a", 0), ("b", 0), ("added", 0) if adds else 0, sizes))
+    return NativeCall(kernel, (("out", 0), ("a", 0), ("b", 0), ("added", 0) if adds else 0, sizes))
 
 
 @once

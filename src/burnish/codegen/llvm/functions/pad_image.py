@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from ....concurrency.compute_once import once
 from ....runtime.program.native_kernels import NativeFunction, NativeKernel
-from ....schedule.library.own_kernels.matmul_tiling_and_packing import Step
+from ....schedule.library.own_kernels.matmul_tiling_and_packing import NativeCall
 from ....tensors.tensor_types import TensorType
 from ..compile_to_machine_code import compile_function
 from ..target_cpu import host
@@ -77,7 +77,7 @@ def _function() -> NativeFunction:
     return compile_function(PadPrinter(host()).module(), "pad")
 
 
-def pad(x: TensorType, size: tuple[int, int], border: tuple[int, ...]) -> Step:
+def pad(x: TensorType, size: tuple[int, int], border: tuple[int, ...]) -> NativeCall:
     images, channels, x_height, x_width = x.shape
     height, width = size
     above, left = border
@@ -106,4 +106,4 @@ def pad(x: TensorType, size: tuple[int, int], border: tuple[int, ...]) -> Step:
         item * x.stride[1],
     )
     kernel = NativeKernel("pad", _function(), len(TABLE), total / 4)
-    return Step(kernel, (("out", 0), ("x", 0), sizes))
+    return NativeCall(kernel, (("out", 0), ("x", 0), sizes))

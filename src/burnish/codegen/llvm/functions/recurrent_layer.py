@@ -16,7 +16,7 @@ from ....concurrency.compute_once import once
 from ....ops.scalar_ir import Access, Scalar, load
 from ....runtime.program.native_kernels import NativeFunction, NativeKernel
 from ....schedule.library.call_candidates.recurrent import Recurrence
-from ....schedule.library.own_kernels.matmul_tiling_and_packing import Step
+from ....schedule.library.own_kernels.matmul_tiling_and_packing import NativeCall
 from ..compile_to_machine_code import compile_function
 from ..scalar_operations import evaluate
 from ..target_cpu import host
@@ -43,7 +43,7 @@ def lstm() -> tuple[Scalar, Scalar]:
     return leave.sigmoid() * cell.tanh(), cell
 
 
-def make_recurrent(recurrence: Recurrence) -> Step:
+def make_recurrent(recurrence: Recurrence) -> NativeCall:
     spec, product = recurrence.spec, recurrence.hidden
     positions, batch, _ = spec.x.shape
     directions, size, gates = len(spec.is_reversed), spec.size, spec.gates
@@ -91,7 +91,7 @@ def make_recurrent(recurrence: Recurrence) -> Step:
         "packed": "hidden_packed",
         **{name: name for name in spec.states},
     }
-    return Step(kernel, (*((spots[name], 0) if name in spots else 0 for name in TABLE[:-1]), plan))
+    return NativeCall(kernel, (*((spots[name], 0) if name in spots else 0 for name in TABLE[:-1]), plan))
 
 
 @once

@@ -18,14 +18,14 @@ from dataclasses import dataclass
 
 from ....concurrency.compute_once import once
 from ....runtime.program.native_kernels import NativeFunction, NativeKernel
-from ....schedule.library.own_kernels.matmul_tiling_and_packing import Step
+from ....schedule.library.own_kernels.matmul_tiling_and_packing import NativeCall
 from ....schedule.library.own_kernels.skinny_gemm import SkinnyGemm
 from ....tensors.dtypes import NAMES
 from ..compile_to_machine_code import compile_function
 from ..target_cpu import Host, host
 from .function_printer import words
 from .matmul import SERIAL
-from .skinny_gemm_code import TABLE, Form, SkinnyGemmCode, load_elements
+from .skinny_gemm_code import TABLE, SkinnyGemmCode, SkinnyGemmForm, load_elements
 from .skinny_gemm_column_major import columns_form, columns_plan, print_columns
 
 BYTES_PER_CYCLE = 6
@@ -55,7 +55,7 @@ class Blocking:
     """Sums of each pair of rows, which do not wait for each other."""
 
 
-def blocking(form: Form, machine: Host) -> Blocking:
+def blocking(form: SkinnyGemmForm, machine: Host) -> Blocking:
     """One row of the weight with one row of x: a single stream is what memory delivers fastest. With more rows of x,
     two rows of the weight share the loaded part of x. Sums stay in registers."""
     if form.rows == 1:
@@ -66,22 +66,22 @@ def blocking(form: Form, machine: Host) -> Blocking:
     return Blocking(2 if is_wide or form.rows <= 5 else 1, 1)
 
 
-def make_skinny_gemm(product: SkinnyGemm) -> Step:
+def make_skinny_gemm(product: SkinnyGemm) -> NativeCall:
     machine, dtype = host(), NAMES[product.dtype]
     is_serial = product.flops < SERIAL
     if product.is_transposed:
         form = columns_form(product, machine)
         plan = columns_plan(product, form, machine, is_serial)
     else:
-        form = Form(product.rows, dtype, product.has_bias)
+        form = SkinnyGemmForm(product.rows, dtype, product.has_bias)
         plan = rows_plan(product, form, machine, is_serial)
     cycles = max(product.weight_bytes / BYTES_PER_CYCLE, product.flops * 16 / machine.vector_bits)
     kernel = NativeKernel("thin", function(form), len(TABLE), cycles)
     bias = ("bias", 0) if product.has_bias else 0
-    return Step(kernel, (("out", 0), ("x", 0), ("weight", 0), bias, words(*plan)))
+    return NativeCall(kernel, (("out", 0), ("x", 0), ("weight", 0), bias, words(*plan)))
 
 
-def rows_plan(product: SkinnyGemm, form: Form, machine: Host, is_serial: bool) -> list[int]:
+def rows_plan(product: SkinnyGemm, form: SkinnyGemmForm, machine: Host, is_serial: bool) -> list[int]:
     item, lanes, each = product.dtype.itemsize, machine.vector_bits // 32, load_elements(form, machine)
     group = blocking(form, machine).group
     unit = lanes * group if lanes % group else lanes
@@ -93,11 +93,11 @@ def rows_plan(product: SkinnyGemm, form: Form, machine: Host, is_serial: bool) -
 
 
 @once
-def function(form: Form) -> NativeFunction:
+def function(form: SkinnyGemmForm) -> NativeFunction:
     return compile_function(print_skinny_gemm(form, host()), "thin")
 
 
-def print_skinny_gemm(form: Form, machine: Host) -> str:
+def print_skinny_gemm(form: SkinnyGemmForm, machine: Host) -> str:
     return print_columns(form, machine) if form.loads else SkinnyGemmPrinter(form, machine).module()
 
 
@@ -106,7 +106,7 @@ Load = Callable[[int], str]
 
 
 class SkinnyGemmPrinter(SkinnyGemmCode):
-    def __init__(self, form: Form, machine: Host):
+    def __init__(self, form: SkinnyGemmForm, machine: Host):
         super().__init__(form, machine)
         self.blocking = blocking(form, machine)
         self.places = [(r, m) for r in range(self.blocking.group) for m in range(form.rows)]

@@ -25,7 +25,7 @@ TABLE = ("out", "x", "weight", "bias", "plan")
 
 
 @dataclass(frozen=True, slots=True)
-class Form:
+class SkinnyGemmForm:
     """What a function is compiled for."""
 
     rows: int
@@ -35,11 +35,11 @@ class Form:
     """Of columns that are computed together, where those are contiguous. 0 where rows of the weight are."""
 
 
-def multiplies_pairs(form: Form, machine: Host) -> bool:
+def multiplies_pairs(form: SkinnyGemmForm, machine: Host) -> bool:
     return machine.has_bf16_pairs and form.dtype == "bf16" and form.rows >= PAIRS and not form.loads
 
 
-def load_elements(form: Form, machine: Host) -> int:
+def load_elements(form: SkinnyGemmForm, machine: Host) -> int:
     """Numbers in one load: a vector of them, or of float16 as many as there are lanes."""
     return machine.vector_bits // 16 if form.dtype == "bf16" else machine.vector_bits // 32
 
@@ -76,7 +76,7 @@ class FewRowsPrinter(FunctionPrinter):
 
 
 class SkinnyGemmCode(FewRowsPrinter):
-    def __init__(self, form: Form, machine: Host):
+    def __init__(self, form: SkinnyGemmForm, machine: Host):
         super().__init__(form, machine)
         self.each = load_elements(form, machine)
         self.load_bytes = self.each * self.item

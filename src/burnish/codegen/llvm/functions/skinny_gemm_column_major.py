@@ -12,9 +12,9 @@ from __future__ import annotations
 from ....schedule.library.own_kernels.skinny_gemm import SkinnyGemm
 from ....tensors.dtypes import NAMES
 from ..llvm_types import register
-from ..scalar_operations import Operations
+from ..scalar_operations import LlvmOperations
 from ..target_cpu import Host
-from .skinny_gemm_code import TABLE, Form, SkinnyGemmCode, load_elements
+from .skinny_gemm_code import TABLE, SkinnyGemmCode, SkinnyGemmForm, load_elements
 
 LONGEST_CHAIN = 64
 """Products that are added up before the sum goes to memory."""
@@ -29,29 +29,29 @@ PLAN = ("tasks", "grain", "last_start", "depth", "x_step", "weight_step", "out_s
 """`last_start` is the first output of the last task. Steps are in bytes."""
 
 
-def columns_form(product: SkinnyGemm, machine: Host) -> Form:
+def columns_form(product: SkinnyGemm, machine: Host) -> SkinnyGemmForm:
     """As many loads as registers hold sums of, and no more than there are outputs."""
-    form = Form(product.rows, NAMES[product.dtype], product.has_bias, 1)
+    form = SkinnyGemmForm(product.rows, NAMES[product.dtype], product.has_bias, 1)
     each = load_elements(form, machine)
     sums = product.rows * (each * 32 // machine.vector_bits)
     most = max(24 // sums, 2) if machine.vector_bits == 512 else max(12 // sums, 1)
     loads = min(most, MOST_LOADS, max(product.outputs // (FEWEST_TASKS * each), 1))
-    return Form(form.rows, form.dtype, form.has_bias, loads)
+    return SkinnyGemmForm(form.rows, form.dtype, form.has_bias, loads)
 
 
-def columns_plan(product: SkinnyGemm, form: Form, machine: Host, is_serial: bool) -> list[int]:
+def columns_plan(product: SkinnyGemm, form: SkinnyGemmForm, machine: Host, is_serial: bool) -> list[int]:
     columns = form.loads * load_elements(form, machine)
     item, tasks = product.dtype.itemsize, -(-product.outputs // columns)
     steps = [item * step for step in (product.x_step, product.weight_step, product.outputs)]
     return [tasks, tasks if is_serial else 1, product.outputs - columns, product.depth, *steps]
 
 
-def print_columns(form: Form, machine: Host) -> str:
+def print_columns(form: SkinnyGemmForm, machine: Host) -> str:
     return ColumnsPrinter(form, machine).module()
 
 
 class ColumnsPrinter(SkinnyGemmCode):
-    def __init__(self, form: Form, machine: Host):
+    def __init__(self, form: SkinnyGemmForm, machine: Host):
         super().__init__(form, machine)
         self.halves = 2 if form.dtype == "bf16" else 1
         self.places = [(m, n, h) for m in range(form.rows) for n in range(form.loads) for h in range(self.halves)]
@@ -90,7 +90,7 @@ class ColumnsPrinter(SkinnyGemmCode):
         scalar = register(self.form.dtype)
         at = self.at(row, self.mul(self.add(start, k), self.item))
         value = self.put(f"load {scalar}, ptr {at}, align {self.item}")
-        value = Operations(self.code, self.code.here, 1).cast(value, self.form.dtype, "f32")
+        value = LlvmOperations(self.code, self.code.here, 1).cast(value, self.form.dtype, "f32")
         self.do(f"store float {value}, ptr {self.place_of(m, k)}, align 4")
 
     def place_of(self, m: int, k: str) -> str:

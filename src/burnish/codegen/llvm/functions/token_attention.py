@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from ....concurrency.compute_once import once
 from ....ops.scalar_ir import Access, Scalar, load
 from ....runtime.program.native_kernels import NativeFunction, NativeKernel
-from ....schedule.library.own_kernels.matmul_tiling_and_packing import Step
+from ....schedule.library.own_kernels.matmul_tiling_and_packing import NativeCall
 from ....schedule.library.own_kernels.token_attention import TokenAttention
 from ....tensors.dtypes import NAMES
 from ..compile_to_machine_code import compile_function
@@ -56,7 +56,7 @@ class TokenForm:
     """Its dtype."""
 
 
-def make_token_attention(attention: TokenAttention) -> Step:
+def make_token_attention(attention: TokenAttention) -> NativeCall:
     mask = attention.mask_dtype and NAMES[attention.mask_dtype]
     form = TokenForm(NAMES[attention.dtype], attention.depth, attention.columns, mask)
     items = [attention.dtype.itemsize] * 8 + [size(mask) if mask else 0] * 2 + [attention.dtype.itemsize] * 2
@@ -66,7 +66,7 @@ def make_token_attention(attention: TokenAttention) -> Step:
     numbers += [attention.scale, cost]
     kernel = NativeKernel("token_attention", function(form), len(POINTERS) + len(NUMBERS), cost * attention.keys / 16)
     spots = [(name, 0) if name != "mask" or mask else 0 for name in POINTERS]
-    return Step(kernel, (*spots, *numbers))
+    return NativeCall(kernel, (*spots, *numbers))
 
 
 @once

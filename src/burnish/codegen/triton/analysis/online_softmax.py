@@ -7,10 +7,10 @@ r1 = sum.f32 exp(sub(x, r0))    =>             is multiplied by exp(old - new)
 from __future__ import annotations
 
 from ....schedule.loops.loop_ir import Reduction, Stage
-from ...loops.coalesce_loops import Box
+from ...loops.coalesce_loops import LoopNest
 
 
-def online_sums(box: Box) -> dict[int, int]:
+def online_sums(box: LoopNest) -> dict[int, int]:
     """The numbers of such sums, with those of their maxima. All reductions of a sum's stage are such sums: otherwise
     the row is read again anyway."""
     found: dict[int, int] = {}

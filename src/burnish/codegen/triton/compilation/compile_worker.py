@@ -85,12 +85,12 @@ def read(message: bytes) -> Job:
     return Job(name, text, tuple(dtypes), frozenset(numbers), *further, tuple(map(tuple, sizes)), stages)
 
 
-class Made(NamedTuple):
+class CompiledKernel(NamedTuple):
     cubin: Cubin
     seconds: float
 
 
-def read_answer(answer: bytes) -> Made | None:
+def read_answer(answer: bytes) -> CompiledKernel | None:
     """None if Triton rejected the job. Raises ValueError if the answer is invalid."""
     if answer == REFUSED:
         return None
@@ -103,7 +103,7 @@ def read_answer(answer: bytes) -> Made | None:
         raise ValueError("it describes no machine code") from error
     if cubin.code[:4] != b"\x7fELF":
         raise ValueError("it is not machine code")
-    return Made(cubin, SECONDS.unpack(answer[len(MADE) : head])[0])
+    return CompiledKernel(cubin, SECONDS.unpack(answer[len(MADE) : head])[0])
 
 
 def work() -> None:

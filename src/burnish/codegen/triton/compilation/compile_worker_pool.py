@@ -31,7 +31,7 @@ from .... import events
 from ....concurrency import fork_safe_locks
 from ....concurrency.await_future import result_of
 from ....settings import current
-from .compile_worker import Made, read_answer, receive, send, written
+from .compile_worker import CompiledKernel, read_answer, receive, send, written
 from .invoke_triton import Job
 
 MOST = 8
@@ -106,7 +106,7 @@ class Worker:
             raise
         self.channel.settimeout(PATIENCE)
 
-    def compile(self, job: Job) -> Made | None:
+    def compile(self, job: Job) -> CompiledKernel | None:
         """None if Triton rejects the job: compiling it in this process then raises the reason."""
         try:
             send(self.channel, written(job))
@@ -139,7 +139,7 @@ class Worker:
 @dataclass(eq=False, slots=True)
 class PendingJob:
     job: Job
-    made: Future[Made | None] = field(default_factory=Future)
+    made: Future[CompiledKernel | None] = field(default_factory=Future)
 
 
 class Workers:
@@ -163,7 +163,7 @@ class Workers:
                 self._running += 1
                 self._free += 1
 
-    def take(self, jobs: Sequence[Job], most: int) -> list[Future[Made | None]]:
+    def take(self, jobs: Sequence[Job], most: int) -> list[Future[CompiledKernel | None]]:
         pending = [PendingJob(job) for job in jobs]
         with self._changed:
             self.start(min(most, self._running - self._free + len(self._pending) + len(pending)))
@@ -214,7 +214,7 @@ class Workers:
             self._free -= 1
             return None
 
-    def _finish(self, pending: PendingJob, made: Made | None) -> None:
+    def _finish(self, pending: PendingJob, made: CompiledKernel | None) -> None:
         with self._changed:
             self._free += 1
         pending.made.set_result(made)
@@ -250,7 +250,7 @@ def start_early() -> None:
         _of_this_process().start(count)
 
 
-def compiled(jobs: Sequence[Job]) -> list[Made | None]:
+def compiled(jobs: Sequence[Job]) -> list[CompiledKernel | None]:
     """In the order given; None for jobs that must be compiled in this process."""
     count = wanted()
     if not count:

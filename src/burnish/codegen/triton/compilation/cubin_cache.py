@@ -21,9 +21,9 @@ from ....concurrency import fork_safe_locks
 from ....concurrency.await_future import result_of
 from ....concurrency.compute_once import once
 from ....runtime.disk.disk_cache import disk_cache
-from ..kernel_function import Printed
+from ..kernel_function import PrintedKernel
 from . import compile_worker_pool, invoke_triton
-from .compile_worker import Made
+from .compile_worker import CompiledKernel
 from .invoke_triton import ALIGNED, Cubin, Job, packed, unpacked
 
 KIND = "cubin"
@@ -31,20 +31,22 @@ KIND = "cubin"
 MOST_THREADS = 8
 """Triton holds the GIL for a quarter to a third of its time, so more threads gain nothing."""
 
-_underway: dict[str, Future[Made]] = {}
+_underway: dict[str, Future[CompiledKernel]] = {}
 _lock = fork_safe_locks.lock()
 
 
-def compile_cubin(printed: Printed, architecture: int, is_aligned: bool = True) -> Cubin:
+def compile_cubin(printed: PrintedKernel, architecture: int, is_aligned: bool = True) -> Cubin:
     """`is_aligned`: every buffer begins at a multiple of ALIGNED."""
     return compile_cubins([printed], architecture, is_aligned)[0].cubin
 
 
-def compile_cubins(printed: Sequence[Printed], architecture: int, is_aligned: bool = True) -> list[Made]:
+def compile_cubins(
+    printed: Sequence[PrintedKernel], architecture: int, is_aligned: bool = True
+) -> list[CompiledKernel]:
     """In the order given. Equal kernels are compiled once."""
     jobs = [job_of(one, architecture, is_aligned) for one in printed]
     keys = [key_of(job) for job in jobs]
-    futures: dict[str, Future[Made]] = {}
+    futures: dict[str, Future[CompiledKernel]] = {}
     mine: dict[str, Job] = {}
     try:
         with _lock:
@@ -61,7 +63,7 @@ def compile_cubins(printed: Sequence[Printed], architecture: int, is_aligned: bo
     return [made_by(futures[key], job) for key, job in zip(keys, jobs, strict=True)]
 
 
-def _complete(jobs: Mapping[str, Job], futures: Mapping[str, Future[Made]]) -> None:
+def _complete(jobs: Mapping[str, Job], futures: Mapping[str, Future[CompiledKernel]]) -> None:
     shelf = disk_cache()
     missing = {}
     for key, job in jobs.items():
@@ -70,14 +72,14 @@ def _complete(jobs: Mapping[str, Job], futures: Mapping[str, Future[Made]]) -> N
         if found is None:
             missing[key] = job
         else:
-            futures[key].set_result(Made(unpacked(found), time.perf_counter() - start))
+            futures[key].set_result(CompiledKernel(unpacked(found), time.perf_counter() - start))
     for key, made in zip(missing, side_by_side(list(missing.values())), strict=True):
         if shelf is not None:
             shelf.put(KIND, key, packed(made.cubin))
         futures[key].set_result(made)
 
 
-def made_by(future: Future[Made], job: Job) -> Made:
+def made_by(future: Future[CompiledKernel], job: Job) -> CompiledKernel:
     """The future's result. If the thread that was compiling it stopped or failed, this one compiles."""
     try:
         return result_of(future)
@@ -85,7 +87,7 @@ def made_by(future: Future[Made], job: Job) -> Made:
         return compile_in_process(job)
 
 
-def side_by_side(jobs: Sequence[Job]) -> list[Made]:
+def side_by_side(jobs: Sequence[Job]) -> list[CompiledKernel]:
     if not jobs:
         return []
     made = compile_worker_pool.compiled(jobs)
@@ -93,7 +95,7 @@ def side_by_side(jobs: Sequence[Job]) -> list[Made]:
     return [next(rest) if one is None else one for one in made]
 
 
-def made_in_threads(jobs: Sequence[Job]) -> list[Made]:
+def made_in_threads(jobs: Sequence[Job]) -> list[CompiledKernel]:
     threads = min(MOST_THREADS, compile_worker_pool.cores(), len(jobs))
     if threads < 2:
         return list(map(compile_in_process, jobs))
@@ -105,17 +107,17 @@ def made_in_threads(jobs: Sequence[Job]) -> list[Made]:
         return [result_of(each) for each in made]
 
 
-def compile_in_process(job: Job) -> Made:
+def compile_in_process(job: Job) -> CompiledKernel:
     start = time.perf_counter()
-    return Made(invoke_triton.emitted(job), time.perf_counter() - start)
+    return CompiledKernel(invoke_triton.emitted(job), time.perf_counter() - start)
 
 
-def emitted(printed: Printed, architecture: int, is_aligned: bool = True) -> Cubin:
+def emitted(printed: PrintedKernel, architecture: int, is_aligned: bool = True) -> Cubin:
     """Always compiles, in this thread."""
     return invoke_triton.emitted(job_of(printed, architecture, is_aligned))
 
 
-def job_of(printed: Printed, architecture: int, is_aligned: bool) -> Job:
+def job_of(printed: PrintedKernel, architecture: int, is_aligned: bool) -> Job:
     sizes = tuple((size.type, size.is_even) for size in printed.sizes)
     return Job(
         printed.name,

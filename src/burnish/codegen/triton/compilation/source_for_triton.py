@@ -14,7 +14,7 @@ from typing import Any, Protocol
 _numbers = itertools.count()
 
 
-class Printed(Protocol):
+class KernelSource(Protocol):
     """A printed kernel, or a job to compile one. Worker processes import this module too, without torch."""
 
     @property
@@ -23,7 +23,7 @@ class Printed(Protocol):
     def text(self) -> str: ...
 
 
-def function_of(printed: Printed, globals: Mapping[str, Any], jitted: Callable[[Callable], Any]) -> Callable:
+def function_of(printed: KernelSource, globals: Mapping[str, Any], jitted: Callable[[Callable], Any]) -> Callable:
     """`globals` are `tl` and the functions of `reduction_combine`. Functions that the kernel calls are `jitted`."""
     file = f"<burnish triton {printed.name} {next(_numbers)}>"
     linecache.cache[file] = (len(printed.text), None, printed.text.splitlines(True), file)

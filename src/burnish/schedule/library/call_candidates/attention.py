@@ -23,7 +23,7 @@ import torch
 from ....foundation.torch_private import fused_sdp_choice, safe_softmax
 from ....tensors.tensor_types import TensorType
 from ..call_specs import AttentionSpec
-from ..candidate import Call, Candidate, Operand, from_call
+from ..candidate import Candidate, Operand, OperatorCall, from_call
 from ..own_kernels.attention_tiling import own_attention
 from ..own_kernels.token_attention import own_token_attention
 
@@ -42,7 +42,7 @@ def attention_candidates(spec: AttentionSpec) -> Iterator[Candidate]:
     yield Candidate("sdpa", spec, names, partial(_sdpa, spec), flash if is_flash else contiguous)
     if is_flash and why_not_flash(spec) is None:
         keywords = (("attn_mask", MASK if spec.mask else None), ("scale", spec.scale))
-        call = Call(
+        call = OperatorCall(
             aten._scaled_dot_product_flash_attention_for_cpu.default,
             (Q, K, V, 0.0, spec.is_causal),
             keywords=keywords,

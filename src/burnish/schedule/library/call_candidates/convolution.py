@@ -24,7 +24,7 @@ from ....tensors.tensor_types import TensorType, contiguous_stride, has_stride
 from ....tensors.weight_packing import Panels
 from ...layouts.channels_last_strides import channels_last_stride, is_channels_last, with_axis
 from ..call_specs import ConvSpec, LinearSpec
-from ..candidate import Call, Candidate, Operand, Tensors, from_call, from_steps
+from ..candidate import Candidate, Operand, OperatorCall, Tensors, from_call, from_steps
 from ..own_kernels.own_matmul_and_convolution import NAME as OWN
 from ..own_kernels.own_matmul_and_convolution import own_convolution
 from . import mkl, onednn_limits
@@ -59,7 +59,7 @@ def in_channels_last(spec: ConvSpec) -> ConvSpec:
 
 def eager(spec: ConvSpec) -> Candidate:
     bias = BIAS if spec.bias else None
-    call = Call(
+    call = OperatorCall(
         aten.convolution.default,
         (
             X,
@@ -163,12 +163,12 @@ def in_two_dimensions(spec: ConvSpec) -> ConvSpec:
     )
 
 
-def _onednn_call(spec: ConvSpec, weight: Operand) -> Call:
+def _onednn_call(spec: ConvSpec, weight: Operand) -> OperatorCall:
     bias = BIAS if spec.bias else None
     stride, padding, dilation = list(spec.stride), list(spec.padding), list(spec.dilation)
     name, numbers, algorithm = onednn_limits.attribute(spec.activation)
     if spec.transposed:
-        return Call(
+        return OperatorCall(
             mkldnn._convolution_transpose_pointwise.default,
             (
                 X,
@@ -185,12 +185,12 @@ def _onednn_call(spec: ConvSpec, weight: Operand) -> Call:
             ),
         )
     if spec.residual is None:
-        return Call(
+        return OperatorCall(
             mkldnn._convolution_pointwise.default,
             (X, weight, bias, padding, stride, dilation, spec.groups, name, numbers, algorithm),
         )
     after = (None, [], None) if spec.activation is None else (name, numbers, algorithm)
-    return Call(
+    return OperatorCall(
         mkldnn._convolution_pointwise.binary,
         (X, RESIDUAL, weight, bias, padding, stride, dilation, spec.groups, "add", None, *after),
     )
@@ -280,7 +280,7 @@ def _seen_as(spec: ConvSpec, candidate: Candidate, names: list[str], output: Ten
         return prepare(weight.detach().flatten(1), *bias)
 
     call = candidate.call
-    if isinstance(call, Call):
+    if isinstance(call, OperatorCall):
         arguments = tuple(_on_memory(a, types) if isinstance(a, Operand) else a for a in call.arguments)
         call = replace(call, arguments=arguments, result=call.result or matrix)
     return replace(
@@ -310,7 +310,7 @@ def _pointwise_contiguous(spec: ConvSpec) -> Iterator[Candidate]:
     output = _output(spec, contiguous_stride(spec.output_shape))
     stride = spec.weight.stride[:2]
     if batch == 1:
-        call = Call(
+        call = OperatorCall(
             aten.mm.default,
             (Operand("weight", (outputs, channels), stride), Operand("x", (channels, pixels), (pixels, 1))),
             out=aten.mm.out,
@@ -318,7 +318,7 @@ def _pointwise_contiguous(spec: ConvSpec) -> Iterator[Candidate]:
         )
         yield from_call("pointwise mm", spec, call, output)
     else:
-        call = Call(
+        call = OperatorCall(
             aten.bmm.default,
             (
                 Operand("weight", (batch, outputs, channels), (0, *stride)),

@@ -18,7 +18,7 @@ from ....tensors.tensor_types import TensorType, contiguous_stride
 from ...layouts.channels_last_strides import channels_last_stride, is_channels_last
 from ..autotune_candidates import SMALL, estimate, key_of, memory
 from ..call_specs import ConvSpec
-from ..candidate import Call, Candidate, Operand, from_call
+from ..candidate import Candidate, Operand, OperatorCall, from_call
 from ..shrink_benchmarks import LARGE, resized, with_channels_of_series
 
 NAME = "convolution_backward"
@@ -87,7 +87,7 @@ def candidate_of(spec: ConvBackwardSpec) -> Candidate:
     types = (spec.grad, conv.x, conv.weight)
     output = convolution_backward(arguments_of("aten.convolution_backward.default", (*types, *arguments), {}))[which]
     assert output is not None
-    call = Call(
+    call = OperatorCall(
         torch.ops.aten.convolution_backward.default,
         (Operand("grad"), Operand("x"), Operand("weight"), *arguments),
         which=which,

@@ -23,9 +23,9 @@ import torch
 from ....concurrency.compute_once import once
 from ....tensors.tensor_types import TensorType
 from ..call_specs import ConvSpec, LinearSpec
-from ..candidate import Call, Candidate, Operand, Tensors, from_call, from_steps
+from ..candidate import Candidate, Operand, OperatorCall, Tensors, from_call, from_steps
 from ..own_kernels import matmul_tiling_and_packing
-from ..own_kernels.matmul_tiling_and_packing import Step
+from ..own_kernels.matmul_tiling_and_packing import NativeCall
 from ..own_kernels.own_matmul_and_convolution import own_linear
 from ..own_kernels.skinny_gemm import own_skinny_gemm
 from . import mkl, onednn_limits
@@ -66,14 +66,14 @@ def linear_candidates(spec: LinearSpec) -> Iterator[Candidate]:
 
 def eager(spec: LinearSpec, output: TensorType) -> Candidate:
     if spec.bias is None:
-        call = Call(aten.mm.default, (X, transposed(spec)), out=aten.mm.out)
+        call = OperatorCall(aten.mm.default, (X, transposed(spec)), out=aten.mm.out)
     else:
-        call = Call(aten.addmm.default, (BIAS, X, transposed(spec)), out=aten.addmm.out)
+        call = OperatorCall(aten.addmm.default, (BIAS, X, transposed(spec)), out=aten.addmm.out)
     plain = from_call("mm" if spec.bias is None else "addmm", spec, call, output, steps=_natively(spec))
     return with_epilogue(spec, plain)
 
 
-def _natively(spec: LinearSpec) -> Callable[[], Sequence[Step]] | None:
+def _natively(spec: LinearSpec) -> Callable[[], Sequence[NativeCall]] | None:
     """The native function that eager calls in the end. None where that is unknown."""
     if mkl.why_not_plain(*spec.inputs.values()) is not None or not (spec.bias is None or spec.bias.is_contiguous):
         return None
@@ -83,7 +83,7 @@ def _natively(spec: LinearSpec) -> Callable[[], Sequence[Step]] | None:
     return gemm and native_product(gemm, a="x", b="weight", added="bias")
 
 
-def native_product(gemm: mkl.Gemm, **names: str) -> Callable[[], Sequence[Step]]:
+def native_product(gemm: mkl.Gemm, **names: str) -> Callable[[], Sequence[NativeCall]]:
     """The steps of a product, with the candidate's names for its operands."""
     spots = {name: (operand, 0) for name, operand in names.items()}
     return once(lambda: [matmul_tiling_and_packing.maker().gemm(gemm).moved(**spots)])
@@ -119,7 +119,7 @@ def why_not_onto_residual(spec: LinearSpec) -> str | None:
 
 
 def _onto_residual(spec: LinearSpec, output: TensorType) -> Candidate:
-    call = Call(aten.addmm.default, (RESIDUAL, X, transposed(spec)), out=aten.addmm.out)
+    call = OperatorCall(aten.addmm.default, (RESIDUAL, X, transposed(spec)), out=aten.addmm.out)
     return from_call("addmm onto residual", spec, call, output)
 
 
@@ -132,11 +132,11 @@ def why_not_plain(weight: TensorType) -> str | None:
     return "the weight has gaps"
 
 
-def _onednn_call(spec: LinearSpec, weight: Operand) -> Call:
+def _onednn_call(spec: LinearSpec, weight: Operand) -> OperatorCall:
     bias = BIAS if spec.bias else None
     if spec.residual is not None:
-        return Call(mkldnn._linear_pointwise.binary, (X, RESIDUAL, weight, bias, "add"))
-    return Call(mkldnn._linear_pointwise.default, (X, weight, bias, *onednn_limits.attribute(spec.activation)))
+        return OperatorCall(mkldnn._linear_pointwise.binary, (X, RESIDUAL, weight, bias, "add"))
+    return OperatorCall(mkldnn._linear_pointwise.default, (X, weight, bias, *onednn_limits.attribute(spec.activation)))
 
 
 def packed_names(spec: LinearSpec | ConvSpec) -> tuple[str, ...]:
@@ -201,7 +201,7 @@ def _vector(spec: LinearSpec, output: TensorType) -> Candidate:
     row = TensorType((n,), (1,), output.dtype, output.device)
     x = Operand("x", (k,), spec.x.stride[1:])
     if spec.bias is None:
-        call = Call(aten.mv.default, (WEIGHT, x), out=aten.mv.out, result=row)
+        call = OperatorCall(aten.mv.default, (WEIGHT, x), out=aten.mv.out, result=row)
     else:
-        call = Call(aten.addmv.default, (BIAS, WEIGHT, x), out=aten.addmv.out, result=row)
+        call = OperatorCall(aten.addmv.default, (BIAS, WEIGHT, x), out=aten.addmv.out, result=row)
     return from_call("addmv" if spec.bias else "mv", spec, call, output)

@@ -19,8 +19,8 @@ import torch
 
 from ....tensors.tensor_types import TensorType
 from ..call_specs import LinearSpec, MatmulSpec
-from ..candidate import Call, Candidate, Operand, from_call
-from ..own_kernels.matmul_tiling_and_packing import Step
+from ..candidate import Candidate, Operand, OperatorCall, from_call
+from ..own_kernels.matmul_tiling_and_packing import NativeCall
 from ..own_kernels.own_matmul_and_convolution import own_batched
 from . import mkl, onednn_limits
 from .linear import native_product, why_not_plain
@@ -39,16 +39,16 @@ def matmul_candidates(spec: MatmulSpec) -> Iterator[Candidate]:
 
 
 def _plain(spec: MatmulSpec, output: TensorType) -> Iterator[Candidate]:
-    call = Call(aten.mm.default, (A, B), out=aten.mm.out)
+    call = OperatorCall(aten.mm.default, (A, B), out=aten.mm.out)
     yield from_call("mm", spec, call, output, steps=_natively(spec.a, spec.b))
     linear = as_linear(spec)
     if onednn_limits.why_not(linear) is None and why_not_plain(linear.weight) is None:
         weight = Operand("b", linear.weight.shape, linear.weight.stride)
-        call = Call(mkldnn._linear_pointwise.default, (A, weight, None, *onednn_limits.attribute(None)))
+        call = OperatorCall(mkldnn._linear_pointwise.default, (A, weight, None, *onednn_limits.attribute(None)))
         yield from_call("onednn", spec, call, output)
 
 
-def _natively(a: TensorType, b: TensorType) -> Callable[[], Sequence[Step]] | None:
+def _natively(a: TensorType, b: TensorType) -> Callable[[], Sequence[NativeCall]] | None:
     gemm = mkl.plain_product(a, b) if mkl.why_not_plain(a, b) is None else None
     return gemm and native_product(gemm)
 
@@ -59,11 +59,11 @@ def as_linear(spec: MatmulSpec) -> LinearSpec:
 
 
 def _batched(spec: MatmulSpec, output: TensorType) -> Iterator[Candidate]:
-    yield from_call("bmm", spec, Call(aten.bmm.default, (A, B), out=aten.bmm.out), output)
+    yield from_call("bmm", spec, OperatorCall(aten.bmm.default, (A, B), out=aten.bmm.out), output)
     if spec.a.shape[0] == 1:
         a, b = (Operand(name, type.shape[1:], type.stride[1:]) for name, type in spec.inputs.items())
         matrix = TensorType.contiguous(output.shape[1:], output.dtype, output.device)
-        call = Call(aten.mm.default, (a, b), out=aten.mm.out, result=matrix)
+        call = OperatorCall(aten.mm.default, (a, b), out=aten.mm.out, result=matrix)
         yield from_call(
             "mm",
             spec,

@@ -15,7 +15,7 @@ import torch
 from ....tensors.quantized_linear_reference import quantized_linear
 from ....tensors.tensor_types import TensorType
 from ..call_specs import IntegerSpec, QuantizedSpec
-from ..candidate import Call, Candidate, Operand, from_call
+from ..candidate import Candidate, Operand, OperatorCall, from_call
 from ..own_kernels.quantized_product import of_one_row, own_dequantized, own_integers, own_quantized
 
 
@@ -29,7 +29,7 @@ def quantized_candidates(spec: QuantizedSpec) -> Iterator[Candidate]:
 def integer_candidates(spec: IntegerSpec) -> Iterator[Candidate]:
     output = TensorType.contiguous(spec.output_shape, torch.int32, spec.x.device)
     weight = Operand("weight", spec.weight.shape[::-1], spec.weight.stride[::-1])
-    yield from_call("_int_mm", spec, Call(torch.ops.aten._int_mm.default, (Operand("x"), weight)), output)
+    yield from_call("_int_mm", spec, OperatorCall(torch.ops.aten._int_mm.default, (Operand("x"), weight)), output)
     own = own_integers(spec)
     if own is not None:
         yield own

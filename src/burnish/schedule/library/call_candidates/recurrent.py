@@ -25,9 +25,9 @@ from ..call_specs import LinearSpec, RecurrentSpec
 from ..candidate import SCRATCH, Candidate, from_steps
 from ..own_kernels import matmul_tiling_and_packing
 from ..own_kernels.matmul_tiling_and_packing import (
+    NativeCall,
     Product,
     Shape,
-    Step,
     Sum,
     TablePlace,
     places_of_row,
@@ -77,7 +77,7 @@ def own_recurrent(spec: RecurrentSpec) -> Candidate | None:
     assert shape is not None and inputs is not None and inputs.steps is not None
     product_of_inputs, recurrence = inputs.steps, recurrence_of(spec, shape, torch.get_num_threads())
 
-    def steps() -> list[Step]:
+    def steps() -> list[NativeCall]:
         product = [step.moved(out=(SCRATCH, 0), residual=(SCRATCH, 0)) for step in product_of_inputs()]
         return [*product, matmul_tiling_and_packing.maker().recurrence(recurrence)]
 

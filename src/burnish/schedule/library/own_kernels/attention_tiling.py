@@ -33,7 +33,7 @@ FEW_TASKS = 8
 
 
 @dataclass(frozen=True, slots=True)
-class Block:
+class QueryBlock:
     """Queries that are computed together."""
 
     first: int
@@ -46,7 +46,7 @@ class Block:
 class Attention:
     spec: AttentionSpec
     output: TensorType
-    blocks: tuple[Block, ...]
+    blocks: tuple[QueryBlock, ...]
     scores: Product
     """The product of a block's queries and the keys. It has one place for each block."""
     values: Product
@@ -168,7 +168,7 @@ def attention_of(spec: AttentionSpec, output: TensorType, shape: Shape, threads:
     blocks, first = [], 0
     for size in split_evenly(queries, 2 * shape.half):
         last = first + size
-        blocks.append(Block(first, halved(size, shape.half), min(last, keys) if spec.is_causal else keys))
+        blocks.append(QueryBlock(first, halved(size, shape.half), min(last, keys) if spec.is_causal else keys))
         first = last
     dtype = NAMES[spec.q.dtype]
     is_half = dtype == "bf16"

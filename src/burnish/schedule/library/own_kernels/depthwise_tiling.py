@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from ....ops.scalar_ir import Scalar
 from ....tensors.dtypes import NAMES
 from ..call_specs import ConvSpec
-from .matmul_tiling_and_packing import Product, Run, Shape, Sum, TablePlace, in_chunks, places_of_row
+from .matmul_tiling_and_packing import Product, Shape, Sum, TablePlace, WeightRun, in_chunks, places_of_row
 
 
 def why_not_depthwise(spec: ConvSpec) -> str | None:
@@ -83,7 +83,7 @@ def _places(
     (down, across), (above, left) = spec.stride, spec.padding
     y_dilation, x_dilation = spec.dilation
     runs = tuple(
-        Run((y * y_dilation * width + x * x_dilation) * channels, y * spec.weight.shape[3] + x, 1)
+        WeightRun((y * y_dilation * width + x * x_dilation) * channels, y * spec.weight.shape[3] + x, 1)
         for y in y_window
         for x in x_window
     )

@@ -53,7 +53,7 @@ class Shape:
 
 
 @dataclass(frozen=True, slots=True)
-class Tile:
+class MatmulTile:
     """One native function: the pixels of the two groups, vectors of outputs, and the work at the end."""
 
     halves: tuple[int, ...]
@@ -86,7 +86,7 @@ class TablePlace:
 
 
 @dataclass(frozen=True, slots=True)
-class Run:
+class WeightRun:
     x: int
     """Its offset from a pixel, in elements."""
     weight: int
@@ -101,7 +101,7 @@ class Sum:
     x_step: int
     """From one pixel of a group to the next, in elements."""
     out_step: int
-    runs: tuple[Run, ...]
+    runs: tuple[WeightRun, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,7 +117,7 @@ class Product:
     epilogue: Scalar | None = None
     is_depthwise: bool = False
     dtype: str = "f32"
-    """Of x and of the weights, see `Tile`. Offsets count its numbers, also where those are multiplied in pairs."""
+    """Of x and of the weights, see `MatmulTile`. Offsets count its numbers, also where they are multiplied in pairs."""
     result: str = "f32"
 
     @property
@@ -147,12 +147,12 @@ class Product:
         """Of the last panel."""
         return -(-(self.outputs - (self.panels - 1) * self.panel) // self.shape.lanes)
 
-    def tile(self, halves: tuple[int, ...], *, is_last: bool) -> Tile:
+    def tile(self, halves: tuple[int, ...], *, is_last: bool) -> MatmulTile:
         vectors = self.last_vectors if is_last else self.shape.vectors
         is_masked = is_last and self.outputs % self.shape.lanes != 0
         is_blocked = self.depth > self.longest_run and not self.is_depthwise
         work = (self.has_residual, self.epilogue, self.dtype, self.result)
-        return Tile(halves, vectors, is_masked, self.is_depthwise, is_blocked, *work)
+        return MatmulTile(halves, vectors, is_masked, self.is_depthwise, is_blocked, *work)
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,7 +187,7 @@ class Stream:
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class NativeCall:
     """A native function and its argument table: spots in tensors, and constants."""
 
     kernel: Any
@@ -195,7 +195,7 @@ class Step:
     table: tuple[Any, ...]
     """Spots, plain numbers, `runtime.program.native_kernels.Words`, and a Stream where it is launched on a GPU."""
 
-    def moved(self, **spots: Spot) -> Step:
+    def moved(self, **spots: Spot) -> NativeCall:
         """The same step on other tensors: replaces the spots of the named ones."""
         return replace(
             self, table=tuple(spots.get(entry[0], entry) if isinstance(entry, tuple) else entry for entry in self.table)
@@ -206,27 +206,27 @@ class Step:
 class NativeKernelMaker:
     """The code generator's compilers of native functions."""
 
-    product: Callable[[Product], Step]
+    product: Callable[[Product], NativeCall]
     """Of "out", "x", "packed" and, where the product has them, "bias" and "residual"."""
-    batched: Callable[[Batched], Step]
+    batched: Callable[[Batched], NativeCall]
     """Of "out", "a" and "b"."""
-    padding: Callable[[TensorType, tuple[int, int], tuple[int, ...]], Step]
+    padding: Callable[[TensorType, tuple[int, int], tuple[int, ...]], NativeCall]
     """From "x" to "out". Given x, height and width of the copy, and the border above and to the left."""
-    attention: Callable[[Any], Step]
+    attention: Callable[[Any], NativeCall]
     """Of "out", "q", "k", "v", "mask" where there is one, and "scratch". Given an `attention_tiling.Attention`."""
-    token_attention: Callable[[Any], Step]
+    token_attention: Callable[[Any], NativeCall]
     """Of "out", "q", "k", "v" and "mask" where there is one. Given a `token_attention.TokenAttention`."""
-    recurrence: Callable[[Any], Step]
+    recurrence: Callable[[Any], NativeCall]
     """Of "out", "hidden", "cell", "scratch", "hidden_packed" and the first states. Given a `recurrent.Recurrence`."""
-    skinny_gemm: Callable[[Any], Step]
+    skinny_gemm: Callable[[Any], NativeCall]
     """Of "out", "x", "weight" and, where the product has one, "bias". Given a `skinny_gemm.SkinnyGemm`."""
-    quantized: Callable[[Any], Step]
+    quantized: Callable[[Any], NativeCall]
     """The same with "scales" and "shifts". Given a `quantized_product.QuantizedProduct`."""
-    dequantized: Callable[[Any], Step]
+    dequantized: Callable[[Any], NativeCall]
     """From "weight", "scales" and "shifts" to "out", the weight in floats. Given a `QuantizedProduct`."""
-    integers: Callable[[Any], Step]
+    integers: Callable[[Any], NativeCall]
     """Of "out", "x" and "weight", all of integers. Given a `QuantizedProduct`."""
-    gemm: Callable[[Any], Step]
+    gemm: Callable[[Any], NativeCall]
     """Of "out", "a", "b" and, where something is added, "added". Given a `mkl.Gemm`."""
     dtypes_of_gemm: Callable[[], Container[torch.dtype]]
     """The dtypes that `gemm` supports."""
@@ -314,11 +314,11 @@ def longest_run(dtype: str) -> int:
     return LONGEST_RUN_OF_PAIRS if dtype == "bf16" else LONGEST_RUN
 
 
-def runs_of(starts: Sequence[int], length: int, dtype: str = "f32") -> tuple[Run, ...]:
+def runs_of(starts: Sequence[int], length: int, dtype: str = "f32") -> tuple[WeightRun, ...]:
     """Stretches of one length, split at the longest run that a sum may have."""
     longest = longest_run(dtype)
     return tuple(
-        Run(start + at, number * length + at, min(longest, length - at))
+        WeightRun(start + at, number * length + at, min(longest, length - at))
         for number, start in enumerate(starts)
         for at in range(0, length, longest)
     )

@@ -23,7 +23,7 @@ from ..call_specs import ConvSpec, LinearSpec, MatmulSpec
 from ..candidate import SCRATCH, Candidate, from_steps
 from . import matmul_tiling_and_packing
 from .depthwise_tiling import depthwise_product, why_not_depthwise
-from .matmul_tiling_and_packing import Product, Step, Sum, TablePlace, places_of_row, runs_of
+from .matmul_tiling_and_packing import NativeCall, Product, Sum, TablePlace, places_of_row, runs_of
 
 NAME = "own packed"
 
@@ -121,7 +121,7 @@ def _deep(spec: LinearSpec, products: list[Product], output: TensorType) -> Cand
     pack = matmul_tiling_and_packing.panels(products, spec.bias is not None)
     columns = matmul_tiling_and_packing.packed_columns(products[0])
 
-    def steps() -> list[Step]:
+    def steps() -> list[NativeCall]:
         made = []
         for product, (start, _) in zip(products, pack.parts, strict=True):
             step = (
@@ -293,7 +293,7 @@ def _candidate(
         images, channels = spec.x.shape[:2]
         scratch = spec.x.dtype.itemsize * images * channels * padded[0] * padded[1]
 
-    def steps() -> list[Step]:
+    def steps() -> list[NativeCall]:
         made = matmul_tiling_and_packing.maker().product(product)
         if padded is None:
             return [made]

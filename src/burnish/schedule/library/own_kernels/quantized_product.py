@@ -21,7 +21,7 @@ from ....tensors.tensor_types import TensorType
 from ..call_specs import IntegerSpec, QuantizedSpec
 from ..candidate import Candidate, from_steps
 from . import matmul_tiling_and_packing
-from .matmul_tiling_and_packing import Step, split_evenly
+from .matmul_tiling_and_packing import NativeCall, split_evenly
 from .skinny_gemm import DTYPES, MOST_ROWS, has_contiguous_rows
 
 NAME, DEQUANTIZED, INTEGERS = "own quantized", "own dequantized", "own integers"
@@ -73,7 +73,7 @@ def own_quantized(spec: QuantizedSpec) -> Candidate | None:
     parts = split_evenly(rows, most_rows(spec.x.shape[1]))
     item = spec.x.dtype.itemsize
 
-    def steps() -> list[Step]:
+    def steps() -> list[NativeCall]:
         made, first = [], 0
         for part in parts:
             step = matmul_tiling_and_packing.maker().quantized(product_of(spec, part))

@@ -20,7 +20,7 @@ from ....tensors.tensor_types import TensorType
 from ..call_specs import LinearSpec
 from ..candidate import Candidate, from_steps
 from . import matmul_tiling_and_packing
-from .matmul_tiling_and_packing import Step
+from .matmul_tiling_and_packing import NativeCall
 
 NAME = "own thin"
 
@@ -72,7 +72,7 @@ def own_skinny_gemm(spec: LinearSpec) -> Candidate | None:
     )
     output = TensorType.contiguous(spec.output_shape, spec.x.dtype, spec.x.device)
 
-    def steps() -> list[Step]:
+    def steps() -> list[NativeCall]:
         return [matmul_tiling_and_packing.maker().skinny_gemm(product)]
 
     operands = ("x", "weight", *(["bias"] if spec.bias is not None else []))

@@ -10,17 +10,17 @@ from dataclasses import replace
 
 from .....concurrency.compute_once import once
 from .....runtime.program.native_kernels import NativeFunction, NativeKernel
-from .....schedule.library.own_kernels.matmul_tiling_and_packing import Step
+from .....schedule.library.own_kernels.matmul_tiling_and_packing import NativeCall
 from .....schedule.library.own_kernels.quantized_product import QuantizedProduct
 from ...compile_to_machine_code import compile_function
 from ...llvm_types import memory, register
 from ...target_cpu import Host, host
 from ..function_printer import words
 from ..skinny_gemm import BYTES_PER_CYCLE
-from .quantized_product_code import PLAN, TABLE, Form, QuantizedPrinter, form_of, plan_of
+from .quantized_product_code import PLAN, TABLE, QuantizedPrinter, QuantizedProductForm, form_of, plan_of
 
 
-def make_dequantized(product: QuantizedProduct) -> Step:
+def make_dequantized(product: QuantizedProduct) -> NativeCall:
     machine, form = host(), replace(form_of(product), rows=0, has_bias=False)
     plan = plan_of(replace(product, rows=0), form, machine)
     plan[PLAN.index("out_step")] = product.dtype.itemsize * product.depth
@@ -29,18 +29,18 @@ def make_dequantized(product: QuantizedProduct) -> Step:
     kernel = NativeKernel("dequantized", function(form), len(TABLE), (product.weight_bytes + written) / BYTES_PER_CYCLE)
     has = {"out": True, "weight": True, "scales": form.scales, "shifts": form.shifts}
     spots = [(name, 0) if has.get(name) else 0 for name in TABLE[:-1]]
-    return Step(kernel, (*spots, words(*plan)))
+    return NativeCall(kernel, (*spots, words(*plan)))
 
 
 @once
-def function(form: Form) -> NativeFunction:
+def function(form: QuantizedProductForm) -> NativeFunction:
     return compile_function(DequantizedPrinter(form, host()).module(), "quantized")
 
 
 class DequantizedPrinter(QuantizedPrinter):
     """A thread takes some rows of the weight at a time."""
 
-    def __init__(self, form: Form, machine: Host):
+    def __init__(self, form: QuantizedProductForm, machine: Host):
         super().__init__(form, machine)
         self.has_raw_halves = False
 

@@ -14,14 +14,14 @@ from __future__ import annotations
 
 from .....concurrency.compute_once import once
 from .....runtime.program.native_kernels import NativeFunction
-from .....schedule.library.own_kernels.matmul_tiling_and_packing import Step
+from .....schedule.library.own_kernels.matmul_tiling_and_packing import NativeCall
 from .....schedule.library.own_kernels.quantized_product import QuantizedProduct
 from .....tensors.dtypes import NAMES
 from ...compile_to_machine_code import compile_function
 from ...target_cpu import Host, host
 from . import quantized_product_code
 from .integer_product import FOUR_PAIRS, multiplies_bytes
-from .quantized_product_code import PLAN, Form, QuantizedPrinter, form_of, plan_of, step_of
+from .quantized_product_code import PLAN, QuantizedPrinter, QuantizedProductForm, form_of, plan_of, step_of
 
 CHUNK = 128
 """Numbers in one vector of 512 bits."""
@@ -42,7 +42,7 @@ def why_not_fixed_point(product: QuantizedProduct, machine: Host) -> str | None:
     return "groups are no whole chunks" if product.group % CHUNK else None
 
 
-def make_quantized(product: QuantizedProduct) -> Step:
+def make_quantized(product: QuantizedProduct) -> NativeCall:
     machine = host()
     if why_not_fixed_point(product, machine) is not None:
         return quantized_product_code.make_quantized(product)
@@ -59,12 +59,12 @@ def make_quantized(product: QuantizedProduct) -> Step:
 
 
 @once
-def function(form: Form) -> NativeFunction:
+def function(form: QuantizedProductForm) -> NativeFunction:
     return compile_function(FixedPointPrinter(form, host()).module(), "quantized")
 
 
 class FixedPointPrinter(QuantizedPrinter):
-    def __init__(self, form: Form, machine: Host):
+    def __init__(self, form: QuantizedProductForm, machine: Host):
         super().__init__(form, machine)
         self.ints, self.bytes_type = "<16 x i32>", "<64 x i8>"
         self.block_units = form.group // CHUNK if form.group else BLOCK_CHUNKS

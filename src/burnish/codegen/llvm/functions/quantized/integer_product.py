@@ -14,13 +14,13 @@ from dataclasses import replace
 
 from .....concurrency.compute_once import once
 from .....runtime.program.native_kernels import NativeFunction, NativeKernel
-from .....schedule.library.own_kernels.matmul_tiling_and_packing import Step
+from .....schedule.library.own_kernels.matmul_tiling_and_packing import NativeCall
 from .....schedule.library.own_kernels.quantized_product import QuantizedProduct
 from ...compile_to_machine_code import compile_function
 from ...target_cpu import Host, host
 from ..function_printer import words
 from ..skinny_gemm import BYTES_PER_CYCLE
-from .quantized_product_code import PLAN, TABLE, Form, QuantizedPrinter, form_of, plan_of
+from .quantized_product_code import PLAN, TABLE, QuantizedPrinter, QuantizedProductForm, form_of, plan_of
 
 FOUR_PAIRS = {512: "llvm.x86.avx512.vpdpbusd.512", 256: "llvm.x86.avx512.vpdpbusd.256"}
 TWO_PAIRS = {512: "llvm.x86.avx512.pmaddw.d.512", 256: "llvm.x86.avx2.pmadd.wd"}
@@ -32,7 +32,7 @@ def multiplies_bytes(machine: Host) -> bool:
     return "+avx512vnni" in features if machine.vector_bits == 512 else "+avxvnni" in features
 
 
-def make_integers(product: QuantizedProduct) -> Step:
+def make_integers(product: QuantizedProduct) -> NativeCall:
     machine, form = host(), replace(form_of(product), dtype="i8", scales=None, shifts=None, has_bias=False)
     plan = plan_of(product, form, machine)
     unit = machine.vector_bits // 8
@@ -45,22 +45,22 @@ def make_integers(product: QuantizedProduct) -> Step:
     cycles = max(product.weight_bytes / BYTES_PER_CYCLE, product.flops * 4 / machine.vector_bits)
     kernel = NativeKernel("integers", function(form), len(TABLE), cycles)
     spots = [(name, 0) if name in ("out", "x", "weight") else 0 for name in TABLE[:-1]]
-    return Step(kernel, (*spots, words(*plan)))
+    return NativeCall(kernel, (*spots, words(*plan)))
 
 
 @once
-def function(form: Form) -> NativeFunction:
+def function(form: QuantizedProductForm) -> NativeFunction:
     return compile_function(print_integers(form, host()), "quantized")
 
 
-def print_integers(form: Form, machine: Host) -> str:
+def print_integers(form: QuantizedProductForm, machine: Host) -> str:
     return IntegerPrinter(form, machine).module()
 
 
 class IntegerPrinter(QuantizedPrinter):
     """A unit is a vector of bytes."""
 
-    def __init__(self, form: Form, machine: Host):
+    def __init__(self, form: QuantizedProductForm, machine: Host):
         super().__init__(form, machine)
         self.unit = self.bytes
         self.whole, self.ints = f"<{self.unit} x i8>", f"<{self.lanes} x i32>"

@@ -19,12 +19,12 @@ from dataclasses import dataclass
 
 from .....concurrency.compute_once import once
 from .....runtime.program.native_kernels import NativeFunction, NativeKernel
-from .....schedule.library.own_kernels.matmul_tiling_and_packing import Step
+from .....schedule.library.own_kernels.matmul_tiling_and_packing import NativeCall
 from .....schedule.library.own_kernels.quantized_product import QuantizedProduct
 from .....tensors.dtypes import NAMES
 from ...compile_to_machine_code import compile_function
 from ...llvm_types import memory, size
-from ...scalar_operations import Operations
+from ...scalar_operations import LlvmOperations
 from ...target_cpu import Host, host
 from ..function_printer import words
 from ..matmul import SERIAL
@@ -50,7 +50,7 @@ behind the numbers, from `sums_at` on. Steps are in bytes."""
 
 
 @dataclass(frozen=True, slots=True)
-class Form:
+class QuantizedProductForm:
     """What a function is compiled for."""
 
     rows: int
@@ -65,8 +65,8 @@ class Form:
     has_bias: bool
 
 
-def form_of(product: QuantizedProduct) -> Form:
-    return Form(
+def form_of(product: QuantizedProduct) -> QuantizedProductForm:
+    return QuantizedProductForm(
         product.rows,
         NAMES[product.dtype],
         product.bits,
@@ -79,20 +79,22 @@ def form_of(product: QuantizedProduct) -> Form:
     )
 
 
-def make_quantized(product: QuantizedProduct) -> Step:
+def make_quantized(product: QuantizedProduct) -> NativeCall:
     form = form_of(product)
     return step_of(product, form, function(form), plan_of(product, form, host()))
 
 
-def step_of(product: QuantizedProduct, form: Form, function: NativeFunction, plan: list[int]) -> Step:
+def step_of(
+    product: QuantizedProduct, form: QuantizedProductForm, function: NativeFunction, plan: list[int]
+) -> NativeCall:
     cycles = max(product.weight_bytes / BYTES_PER_CYCLE, product.flops * 16 / host().vector_bits)
     kernel = NativeKernel("quantized", function, len(TABLE), cycles)
     has = {"scales": form.scales, "shifts": form.shifts, "bias": form.has_bias}
     spots = [(name, 0) if has.get(name, True) else 0 for name in TABLE[:-1]]
-    return Step(kernel, (*spots, words(*plan)))
+    return NativeCall(kernel, (*spots, words(*plan)))
 
 
-def plan_of(product: QuantizedProduct, form: Form, machine: Host) -> list[int]:
+def plan_of(product: QuantizedProduct, form: QuantizedProductForm, machine: Host) -> list[int]:
     lanes, item = machine.vector_bits // 32, product.dtype.itemsize
     unit = 2 * lanes
     task_rows = min(max(TASK_BYTES // max(product.depth * product.bits // 8 * lanes, 1), 1) * lanes, MOST_TASK_ROWS)
@@ -127,16 +129,16 @@ def plan_of(product: QuantizedProduct, form: Form, machine: Host) -> list[int]:
 
 
 @once
-def function(form: Form) -> NativeFunction:
+def function(form: QuantizedProductForm) -> NativeFunction:
     return compile_function(print_quantized(form, host()), "quantized")
 
 
-def print_quantized(form: Form, machine: Host) -> str:
+def print_quantized(form: QuantizedProductForm, machine: Host) -> str:
     return QuantizedPrinter(form, machine).module()
 
 
 class QuantizedPrinter(FewRowsPrinter):
-    def __init__(self, form: Form, machine: Host):
+    def __init__(self, form: QuantizedProductForm, machine: Host):
         super().__init__(form, machine)
         self.unit = 2 * self.lanes
         self.unit_bytes = self.unit * form.bits // 8
@@ -195,7 +197,7 @@ class QuantizedPrinter(FewRowsPrinter):
 
     def convert_unit(self, x: str, room: str) -> None:
         value = self.put(f"load {memory(self.form.dtype, self.unit)}, ptr {x}, align {self.item}")
-        value = Operations(self.code, self.code.here, self.unit).cast(value, self.form.dtype, "f32")
+        value = LlvmOperations(self.code, self.code.here, self.unit).cast(value, self.form.dtype, "f32")
         for half in range(2):
             numbers = range(half, self.unit, 2) if self.form.bits == 4 else range(half * self.lanes, self.unit)
             order = ", ".join(f"i32 {number}" for number in list(numbers)[: self.lanes])
@@ -292,7 +294,7 @@ class QuantizedPrinter(FewRowsPrinter):
         """A scale or a shift as float32."""
         at = self.at(base, self.mul(index, size(dtype)))
         value = self.put(f"load {memory(dtype)}, ptr {at}, align {size(dtype)}")
-        return Operations(self.code, self.code.here, 1).cast(value, dtype, "f32")
+        return LlvmOperations(self.code, self.code.here, 1).cast(value, dtype, "f32")
 
     def block(self, weights: list[str], b: str) -> list[str]:
         """The sums of a block, of each pair of rows."""
