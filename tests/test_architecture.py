@@ -85,6 +85,9 @@ LONGEST_FILE = 500
 MOST_FILES = 20
 EMPTY_NAMES = {"utils", "common", "helpers", "misc"}
 
+SHARED_CLASS_NAMES = {"Table": "codegen/math"}
+"""Classes that are the same idea in all modules of a folder: the constants of a function, in one precision."""
+
 FILES = sorted(SOURCE.rglob("*.py"))
 
 IMPORTED_BY_USERS = {"__init__", "__main__", "api", "errors", "events", "settings"}
@@ -188,6 +191,17 @@ def test_modules_have_a_docstring_of_their_purpose():
 def test_modules_are_named_after_their_subjects():
     names = {path: path.relative_to(SOURCE).with_suffix("").parts for path in FILES}
     assert [path for path, parts in names.items() if EMPTY_NAMES & {part.strip("_") for part in parts}] == []
+
+
+def test_a_class_name_stands_in_one_module():
+    places: dict[str, set[str]] = {}
+    for path in FILES:
+        for node in parsed(path.read_text(encoding="utf-8")).body:
+            if isinstance(node, ast.ClassDef):
+                is_shared = path.parent == SOURCE / SHARED_CLASS_NAMES.get(node.name, "-")
+                places.setdefault(node.name, set()).add(str(path.parent if is_shared else path))
+    assert {name: found for name, found in places.items() if len(found) > 1} == {}
+    assert places.keys() >= SHARED_CLASS_NAMES.keys()
 
 
 def test_packages_below_the_top_hold_no_code():
