@@ -129,7 +129,7 @@ def test_forks_while_another_thread_compiles():
 
 def test_a_lock_that_another_thread_held_is_free_in_the_child():
     run_alone("""
-        from burnish.concurrency import fork_safe_locks as forks
+        from burnish.concurrency import thread_locks as forks
 
         lock, taken, done = forks.lock(), threading.Event(), threading.Event()
 

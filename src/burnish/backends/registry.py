@@ -30,7 +30,7 @@ from torch.fx import GraphModule
 from ..captured_graph.lazy_graph_module import without_hooks
 from ..compiler import CompiledFn
 from ..compiler.adapters.specialize_numbers import compile_per_number, has_numbers, own_copy
-from ..concurrency import fork_safe_locks
+from ..concurrency import thread_locks
 from ..concurrency.compute_once import once
 from ..concurrency.outside_errors import reraise_from_outside
 from ..errors import BackendError, BurnishError, UserError, did_you_mean, warn
@@ -134,7 +134,7 @@ def suppresses_errors() -> bool:
 
 
 _backends: dict[str, Backend] = {}
-_lock = fork_safe_locks.lock()
+_lock = thread_locks.lock()
 
 
 @overload

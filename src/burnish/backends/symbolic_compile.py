@@ -25,7 +25,7 @@ from torch.fx import GraphModule, Node
 from .. import events
 from ..captured_graph.compile_request import request_of
 from ..compiler.adapters.specialize_numbers import LIMIT, NUMBERS, exactly, own_copy
-from ..concurrency import fork_safe_locks
+from ..concurrency import thread_locks
 from ..concurrency.outside_errors import reraise_from_outside
 from ..errors import BackendError
 from ..runtime.program.restore_inputs_on_error import has_drawing_name, name_of
@@ -93,7 +93,7 @@ def compile_symbolic(compile_graph: Compile, gm: GraphModule, example_inputs: li
     places += [SymbolInput(at, None) for at, value in enumerate(example_inputs) if is_symbolic_number(value)]
     numbers_at = [at for at, value in enumerate(example_inputs) if isinstance(value, NUMBERS)]
     variants: list[SpecializedCode] = []
-    lock = fork_safe_locks.rlock()
+    lock = thread_locks.rlock()
     takes_symbols = True
 
     def constants_of(inputs: Sequence[Any]) -> tuple[Any, ...]:

@@ -15,7 +15,7 @@ from collections.abc import Iterable, Iterator
 from types import FunctionType
 from typing import Any
 
-from ..concurrency import fork_safe_locks
+from ..concurrency import thread_locks
 from ..concurrency.outside_errors import Suppressing
 from ..concurrency.own_builtins import OWN
 
@@ -83,7 +83,7 @@ def registry_for(known: dict[Any, Any], lines: Iterable[int]) -> dict[Any, Any]:
     return {VERSION: known[VERSION]} | {(*text, line): True for text in texts for line in lines}
 
 
-_lock = fork_safe_locks.rlock()
+_lock = thread_locks.rlock()
 
 
 @contextlib.contextmanager

@@ -15,7 +15,7 @@ from torch.fx import GraphModule, Node
 
 from .. import events
 from ..captured_graph.compile_request import request_of
-from ..concurrency import fork_safe_locks, own_builtins, pause_garbage_collection
+from ..concurrency import own_builtins, pause_garbage_collection, thread_locks
 from ..concurrency.outside_errors import reraise_from_outside
 from ..errors import warn
 from ..foundation.torch_private import DisableTorchFunctionSubclass, set_grad_enabled
@@ -177,7 +177,7 @@ class CompilePerSize:
         self.gm, self.eager, self.sizes_of = gm, eager, sizes_of(positions, numbers)
         self.compile_copy = as_asked(functools.partial(compile_copy, constants=numbers))
         self.made: dict[tuple, CompiledFn] = {}
-        self.lock = fork_safe_locks.lock()
+        self.lock = thread_locks.lock()
 
     def __call__(self, *inputs: Any) -> Any:
         sizes = self.sizes_of(inputs)
@@ -229,7 +229,7 @@ class DeferredCompile:
         self.compile_graph, self.times = as_asked(compile_graph), times
         self.runs = 0
         self.compiled: CompiledFn | None = None
-        self.lock = fork_safe_locks.lock()
+        self.lock = thread_locks.lock()
 
     def __call__(self, *inputs: Any) -> Any:
         if self.compiled is not None:

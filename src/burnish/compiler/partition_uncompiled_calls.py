@@ -26,7 +26,7 @@ from .. import events
 from ..captured_graph.compile_request import INPUT, REQUEST, UNBACKED, CompileRequest, facts_of_input, request_of
 from ..captured_graph.lazy_graph_module import graph_module
 from ..captured_graph.mutable_node_arguments import arguments_of
-from ..concurrency import fork_safe_locks
+from ..concurrency import thread_locks
 from ..lower.trace.traceability import COMPUTES
 from ..runtime.eager.cond import Branches
 from ..runtime.eager.drawing_calls import may_draw
@@ -286,7 +286,7 @@ class Subgraph:
         self.gm, self.compile_graph = gm, compile_graph
         self.eager = run_eagerly_with_compiled_rng(gm)
         self.compiled: CompiledFn | None = None
-        self.lock = fork_safe_locks.rlock()
+        self.lock = thread_locks.rlock()
 
     def __call__(self, *inputs: Any) -> Any:
         if self.compiled is None:
@@ -311,7 +311,7 @@ class SubgraphPerType:
         self.eager = run_eagerly_with_compiled_rng(gm)
         self.made: dict[Any, Subgraph] = {}
         self.seen: set[Any] = set()
-        self.lock = fork_safe_locks.rlock()
+        self.lock = thread_locks.rlock()
 
     def __call__(self, *inputs: Any) -> Any:
         types: tuple[Any, ...] = tuple([type_of(inputs[k]) for k in self.uncertain])

@@ -33,7 +33,7 @@ from ..captured_graph.compile_request import INPUT, InputFacts, request_of
 from ..captured_graph.lazy_graph_module import graph_module
 from ..compiler.graph_cache_key import NoKey, compiler_identity, input_facts, switches
 from ..compiler.provide_guard_watch import is_at_hand, new_watch
-from ..concurrency import fork_safe_locks
+from ..concurrency import thread_locks
 from ..runtime.disk.disk_cache import disk_cache
 from ..runtime.disk.file_trust import Distrusted, read_trusted
 from ..runtime.state_watch.module_tensor_lookup import owned
@@ -57,7 +57,7 @@ class Held:
         self.names, self.tensors = list(tensors), tuple(tensors.values())
         self.decode: Callable[[], GraphModule] | None = decode
         self.module: GraphModule | None = None
-        self.lock = fork_safe_locks.lock()
+        self.lock = thread_locks.lock()
         self.read: Callable[[Any], Any] = operator.attrgetter(*self.names) if self.names else lambda module: ()
         self.first: tuple = ()
         self.watched: tuple[Callable[..., Any], tuple] | None = None
@@ -135,7 +135,7 @@ class NativeGraph:
         self.programs: dict[str, bytes] = dict(programs or {})
         self.ready: dict[str, str] = dict(ready or {})
         self.made: dict[tuple, Callable[..., Any]] = {}
-        self.lock = fork_safe_locks.lock()
+        self.lock = thread_locks.lock()
 
     def __call__(self, *inputs: torch.Tensor) -> Any:
         own, stamp = self.held.current()

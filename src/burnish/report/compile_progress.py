@@ -20,7 +20,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, TextIO
 
-from ..concurrency import fork_safe_locks
+from ..concurrency import thread_locks
 from ..events import Event, subscribe
 from .rich_output import bar_line, console_on
 from .subscribe_while_enabled import is_terminal, redraws_lines
@@ -80,7 +80,7 @@ class Progress:
         self.is_wanted, self.to = is_wanted, to
         self.running: dict[int, Compilation] = {}
         self.ended = threading.Event()
-        self.lock = fork_safe_locks.lock()
+        self.lock = thread_locks.lock()
 
     def on_event(self, event: Event) -> None:
         thread, data = threading.get_ident(), event.data

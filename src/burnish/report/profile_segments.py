@@ -33,7 +33,7 @@ from typing import Any, NamedTuple
 import torch
 
 from .. import events
-from ..concurrency import fork_safe_locks
+from ..concurrency import thread_locks
 from ..errors import UserError
 from .exclude_from_capture import exclude_from_capture
 from .rich_output import between
@@ -81,7 +81,7 @@ class SegmentProfile:
 
 
 _installed: list[Profile] = []
-_installing = fork_safe_locks.rlock()
+_installing = thread_locks.rlock()
 """The profiles that are on, in the order in which they began: each replaces the functions of those before."""
 
 

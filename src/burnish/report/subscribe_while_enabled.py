@@ -11,7 +11,7 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
-from ..concurrency import fork_safe_locks
+from ..concurrency import thread_locks
 from ..concurrency.outside_errors import reraise_from_outside
 
 Stop = Callable[[], None]
@@ -27,7 +27,7 @@ def while_wanted(
     """
     wanting: set[int] = set()
     running: list[Stop] = []
-    lock = fork_safe_locks.rlock()
+    lock = thread_locks.rlock()
 
     def follow(settings: Any) -> None:
         with lock:

@@ -35,7 +35,7 @@ from typing import Any
 import torch
 
 from ...backends.native_watch_access import is_at_hand, new_watch
-from ...concurrency import fork_safe_locks
+from ...concurrency import thread_locks
 from ...concurrency.outside_errors import reraise_from_outside
 from ...errors import InternalError
 from ...runtime.segment_records import SegmentsToUpdate
@@ -111,7 +111,7 @@ class WatchManager:
         self.general: Callable[[], Callable | None] = lambda: None
         """The check that picks the watch of the given module. A weak reference: its callers keep it alive."""
         self.holders = SegmentsToUpdate()
-        self.renewing = fork_safe_locks.lock()
+        self.renewing = thread_locks.lock()
 
     def ask(self, slots: list) -> Any:
         found = self.full(slots)

@@ -19,7 +19,7 @@ import types
 from types import FunctionType
 from typing import Any
 
-from ...concurrency import fork_safe_locks
+from ...concurrency import thread_locks
 from .. import breaks
 from ..engine.interpreted_or_native import is_trusted, is_trusted_type, is_user_type
 from ..interpreter.bytecode_decoder import decode
@@ -209,7 +209,7 @@ def make_class(m: Any, new: Any, args: tuple, kwargs: dict) -> Any:
     return m.call(class_statement_polyfills.finish_class, (made, named, kwargs if hooks else None), {})
 
 
-_one_thread = fork_safe_locks.rlock()
+_one_thread = thread_locks.rlock()
 """Held while hooks are looked at and replaced: a thread must not see what another one has put in their place."""
 
 

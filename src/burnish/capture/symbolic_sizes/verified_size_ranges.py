@@ -25,7 +25,7 @@ import torch
 
 from ... import events
 from ...backends.shapes_at_other_sizes import Shapes, switches_kept
-from ...concurrency import fork_safe_locks, pause_garbage_collection
+from ...concurrency import pause_garbage_collection, thread_locks
 from ...foundation.torch_private import InferenceMode
 from ...ir.untraceable_graph import Untraceable
 from ...runtime.argument_trees import tensors_in
@@ -85,7 +85,7 @@ class SizeBox:
         self.special: list[Formula] = []
         self.grows = False
         """Whether sizes of results without a formula grow with the symbols."""
-        self.lock = fork_safe_locks.rlock()
+        self.lock = thread_locks.rlock()
 
     def holds(self, *point: int) -> bool:
         found = self.known.get(point)

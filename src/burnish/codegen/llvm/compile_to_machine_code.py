@@ -27,7 +27,7 @@ import llvmlite.binding as llvm
 from llvmlite.binding import ffi
 
 from ... import events
-from ...concurrency import fork_safe_locks
+from ...concurrency import thread_locks
 from ...concurrency.await_future import AtomicCondition, SharedResult, result_of
 from ...concurrency.compute_once import once
 from ...concurrency.outside_errors import Suppressing, reraise_from_outside
@@ -370,7 +370,7 @@ def _pool() -> ThreadPoolExecutor:
     return pool
 
 
-_lock = fork_safe_locks.lock()
+_lock = thread_locks.lock()
 _local = threading.local()
 _known: weakref.WeakValueDictionary[str, NativeKernel] = weakref.WeakValueDictionary()
 _underway: dict[str, Future[NativeKernel]] = {}

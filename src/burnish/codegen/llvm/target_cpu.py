@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import llvmlite.binding as llvm
 
-from ...concurrency import fork_safe_locks
+from ...concurrency import thread_locks
 from ...concurrency.compute_once import once
 from ...errors import UserError
 from ...runtime.linking.llvm_linker import fork_between_calls
@@ -123,4 +123,4 @@ def initialize() -> None:
         llvm.initialize_native_asmprinter()
 
 
-_lock = fork_safe_locks.lock()
+_lock = thread_locks.lock()

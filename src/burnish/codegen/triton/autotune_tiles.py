@@ -15,7 +15,7 @@ from typing import Any
 import torch
 
 from ... import events
-from ...concurrency import fork_safe_locks
+from ...concurrency import thread_locks
 from ...runtime.linking import cuda_module_loader
 from ...runtime.linking.cuda_module_loader import CudaKernel
 from ...schedule.library.autotune_candidates import memory
@@ -40,7 +40,7 @@ Load = Callable[[Sequence[PrintedKernel]], "list[CudaKernel | None]"]
 
 _chosen: dict[str, int] = {}
 """The number of the variant, by kernel and GPU."""
-_lock = fork_safe_locks.lock()
+_lock = thread_locks.lock()
 
 
 def tuned(

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import torch
 
 from ... import events
-from ...concurrency import fork_safe_locks
+from ...concurrency import thread_locks
 from ...concurrency.compute_once import once
 from ...concurrency.outside_errors import reraise_from_outside
 from ...runtime.linking import cuda_module_loader
@@ -30,7 +30,7 @@ from .launch_function import launching
 from .symbolic_size_kernel import SymbolicTritonKernel
 
 _made: dict[tuple[Hashable, ...], CudaKernel] = {}
-_lock = fork_safe_locks.lock()
+_lock = thread_locks.lock()
 
 
 def compile_kernels(launches: Sequence[Launch], device: int) -> list[CudaKernel]:

@@ -17,7 +17,7 @@ from concurrent.futures import ThreadPoolExecutor
 import torch
 
 from ... import events
-from ...concurrency import fork_safe_locks
+from ...concurrency import thread_locks
 from ...concurrency.await_future import result_of
 from ...concurrency.compute_once import once
 from ...concurrency.outside_errors import reraise_from_outside
@@ -33,7 +33,7 @@ from .kernel_function import PrintedKernel, print_kernel
 from .matmul_kernel import print_matrix
 
 _made: dict[tuple[str, int, int], CudaKernel] = {}
-_lock = fork_safe_locks.lock()
+_lock = thread_locks.lock()
 
 
 def maker() -> Maker:

@@ -18,7 +18,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from ...concurrency import fork_safe_locks
+from ...concurrency import thread_locks
 from ...schedule.loops.loop_ir import Kernel
 from ...tensors.fit_size_formulas import Formula, Point, Space
 from ..loops.generalize_sizes import SizeGeneralizer, boxes_for_sizes
@@ -63,7 +63,7 @@ class SymbolicTritonKernel:
         self.inner: list[int | TritonSize] = [math.prod(box.extents[box.rows :]) for box in self.boxes]
         self.reaches: list[int | Formula] = list(set().union(*map(reaches, self.boxes)))
         self.forms: dict[tuple[tuple[Tile, ...], bool], tuple[PrintedKernel, list[Formula | ProgramsOf]]] = {}
-        self.lock = fork_safe_locks.lock()
+        self.lock = thread_locks.lock()
 
     @property
     def name(self) -> str:

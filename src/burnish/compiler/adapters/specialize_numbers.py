@@ -18,7 +18,7 @@ from torch.fx import Graph, GraphModule
 
 from ...captured_graph.compile_request import copy_request
 from ...captured_graph.lazy_graph_module import graph_module
-from ...concurrency import fork_safe_locks
+from ...concurrency import thread_locks
 
 LIMIT = 8
 """How many combinations are compiled. For any other the graph runs eagerly: a number that keeps changing is not
@@ -49,7 +49,7 @@ def compile_per_number(
     """
     positions = [i for i, value in enumerate(example_inputs) if isinstance(value, NUMBERS)]
     compiled: dict[tuple[object, ...], Callable[..., Any]] = {}
-    lock = fork_safe_locks.rlock()
+    lock = thread_locks.rlock()
 
     def compile_for(inputs: list[Any]) -> Callable[..., Any]:
         key = tuple(exactly(x) if isinstance(x, kinds) else type(x) for x in [inputs[i] for i in positions])

@@ -25,7 +25,7 @@ from time import perf_counter
 from typing import Any
 
 from ... import events
-from ...concurrency import fork_safe_locks
+from ...concurrency import thread_locks
 from ..program import arena_memory
 from ..segment_records import SegmentsToUpdate
 from . import compile_activity_counter
@@ -72,7 +72,7 @@ class Contest:
         self.calls = self.running = 0
         self.order, self.made_before = self.orders[0], 0
         self.times: tuple[list[float], list[float]] = ([], [])
-        self.lock = fork_safe_locks.lock()
+        self.lock = thread_locks.lock()
         self.decided: Callable | None = None
         self.holders = SegmentsToUpdate()
         self.early = EarlyDecision(is_open=work is None)

@@ -19,7 +19,7 @@ from typing import Any
 import torch
 
 from ... import events
-from ...concurrency import fork_safe_locks
+from ...concurrency import thread_locks
 from ...foundation.torch_private import execution_engine
 from ..segment_records import SegmentsToUpdate
 from . import compile_activity_counter
@@ -92,7 +92,7 @@ class TrainingContest:
         self.last: tuple[int, TimedCall] | None = None
         # The trace has run eager's forward, which generates its code, but not its backward.
         self.early = EarlyDecision(is_open=work is None, trusts_first=False)
-        self.lock = fork_safe_locks.lock()
+        self.lock = thread_locks.lock()
         self.decided: Callable[..., Any] | None = None
         self.holders = SegmentsToUpdate()
 

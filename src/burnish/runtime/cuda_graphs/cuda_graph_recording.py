@@ -18,7 +18,7 @@ from typing import Any, Protocol
 
 import torch
 
-from ...concurrency import fork_safe_locks, pause_garbage_collection
+from ...concurrency import pause_garbage_collection, thread_locks
 from ...concurrency.compute_once import once
 from ...foundation.torch_private import cuda_end_allocate_to_pool
 
@@ -32,7 +32,7 @@ class ExclusiveUse:
     anywhere and call compiled code."""
 
     def __init__(self) -> None:
-        self.lock = fork_safe_locks.lock()
+        self.lock = thread_locks.lock()
         self.owner: int | None = None
 
     def begin(self) -> bool:

@@ -17,7 +17,7 @@ from typing import Any
 import llvmlite.binding as llvm
 from llvmlite.binding import ffi
 
-from ...concurrency import fork_safe_locks
+from ...concurrency import thread_locks
 from ...concurrency.compute_once import once
 
 
@@ -40,7 +40,7 @@ def link(object_code: bytes, function: str, symbols: Mapping[str, int]) -> JitCo
         return JitCode(library.link(_linker(), f"burnish{next(_numbers)}"))
 
 
-_lock = fork_safe_locks.lock()
+_lock = thread_locks.lock()
 _numbers = itertools.count()
 
 

@@ -19,7 +19,7 @@ from typing import Any, Protocol
 
 import torch
 
-from ...concurrency import fork_safe_locks
+from ...concurrency import thread_locks
 from ...concurrency.compute_once import once
 
 LARGE = 32 << 20
@@ -37,7 +37,7 @@ class Owner(Protocol):
         ...
 
 
-_lock = fork_safe_locks.rlock()
+_lock = thread_locks.rlock()
 _made: list[None] = []
 _owners: weakref.WeakSet[Any] = weakref.WeakSet()
 

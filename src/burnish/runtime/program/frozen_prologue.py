@@ -33,7 +33,7 @@ from typing import Any
 
 import torch
 
-from ...concurrency import fork_safe_locks
+from ...concurrency import thread_locks
 from ..state_watch.native_watch import Watch
 from ..state_watch.tensor_mutation_watch import identity_reader, state_watch
 from .native_kernels import NativeKernel
@@ -139,7 +139,7 @@ class FrozenProgram:
         self.takes = getattr(main, "takes", None)
         """The inputs that the main program takes, with the prologue's results last. None: all."""
         self.handed_to_main: Callable[[tuple, tuple], tuple] | None = None
-        self.lock = fork_safe_locks.lock()
+        self.lock = thread_locks.lock()
         self.kept: dict[tuple, PrologueResults] = {}  # by the addresses of the tensors
         self.by_stamp: dict[tuple, PrologueResults] = {}  # the same by counter, number and address, for lookups
         self.renewals = 0  # how often only the counters were others, without a lookup that found results since

@@ -18,7 +18,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from ...concurrency import fork_safe_locks
+from ...concurrency import thread_locks
 from ..linking import elf_linker
 
 LONG = 60_000
@@ -171,7 +171,7 @@ def bind(
 
 
 MOST_RECENT = 256
-_lock = fork_safe_locks.lock()
+_lock = thread_locks.lock()
 _recent: OrderedDict[tuple, NativeFunction] = OrderedDict()
 _linked: weakref.WeakValueDictionary[tuple, elf_linker.MappedCode] = weakref.WeakValueDictionary()
 """Object files in memory: several functions may be in one."""

@@ -16,7 +16,7 @@ from typing import Any, Protocol
 import torch
 
 from ... import events
-from ...concurrency import fork_safe_locks
+from ...concurrency import thread_locks
 from ...errors import InternalError
 from ...tensors.fit_size_formulas import ALIGNMENT, Formula
 from .program import BUILT_IN
@@ -109,7 +109,7 @@ class SymbolicProgram:
         self.known: set[tuple[int, ...]] = set()
         self.refused: set[tuple[int, ...]] = set()
         self.rooms: list[Room] = []
-        self.lock = fork_safe_locks.lock()
+        self.lock = thread_locks.lock()
         namespace = {**BUILT_IN, **constants}
         exec(compile(source, "<burnish program>", "exec"), namespace)
         self.run = namespace["run"]

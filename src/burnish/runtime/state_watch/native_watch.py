@@ -56,7 +56,7 @@ from types import CellType, FunctionType
 from typing import Any
 
 from ...concurrency.compute_once import once
-from ...concurrency.fork_safe_locks import has_global_lock
+from ...concurrency.thread_locks import has_global_lock
 from ..program.native_kernels import NativeFunction, load
 from .tensor_guard_layout import WORD, word_at, word_behind, words_at, words_behind
 from .torch_switch_queries import ask

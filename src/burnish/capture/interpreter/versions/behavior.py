@@ -8,7 +8,7 @@ from __future__ import annotations
 import sys
 from dataclasses import dataclass, replace
 
-from ....concurrency.fork_safe_locks import has_global_lock
+from ....concurrency.thread_locks import has_global_lock
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 import llvmlite.binding as llvm
 import torch
 
-from ....concurrency import fork_safe_locks
+from ....concurrency import thread_locks
 from ....concurrency.await_future import SharedResult, result_of
 from ....concurrency.compute_once import once
 from ....runtime.program.native_kernels import NativeFunction, NativeKernel, Words
@@ -149,7 +149,7 @@ def with_assembler() -> None:
     llvm.initialize_native_asmparser()
 
 
-_lock = fork_safe_locks.lock()
+_lock = thread_locks.lock()
 _tiles: dict[MatmulTile, Future[NativeFunction]] = {}
 
 

@@ -28,7 +28,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from .... import events
-from ....concurrency import fork_safe_locks
+from ....concurrency import thread_locks
 from ....concurrency.await_future import result_of
 from ....settings import current
 from .compile_worker import CompiledKernel, read_answer, receive, send, written
@@ -264,7 +264,7 @@ def compiled(jobs: Sequence[Job]) -> list[CompiledKernel | None]:
 
 
 _workers: Workers | None = None
-_lock = fork_safe_locks.lock()
+_lock = thread_locks.lock()
 
 
 def _of_this_process() -> Workers:

@@ -17,7 +17,7 @@ from collections.abc import Mapping, Sequence
 from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
 from pathlib import Path
 
-from ....concurrency import fork_safe_locks
+from ....concurrency import thread_locks
 from ....concurrency.await_future import result_of
 from ....concurrency.compute_once import once
 from ....runtime.disk.disk_cache import disk_cache
@@ -32,7 +32,7 @@ MOST_THREADS = 8
 """Triton holds the GIL for a quarter to a third of its time, so more threads gain nothing."""
 
 _underway: dict[str, Future[CompiledKernel]] = {}
-_lock = fork_safe_locks.lock()
+_lock = thread_locks.lock()
 
 
 def compile_cubin(printed: PrintedKernel, architecture: int, is_aligned: bool = True) -> Cubin:

@@ -1,6 +1,6 @@
-"""Locks that survive a fork: in the child they are free, whichever thread held them.
+"""Locks that survive a fork (in the child they are free, whichever thread held them), and whether Python has its own.
 
-    lock = fork_safe_locks.lock()         a threading.Lock
+    lock = thread_locks.lock()         a threading.Lock
 
 `os.fork` copies the memory and one thread. A lock that another thread held at that moment would be held for ever in
 the child. The data behind our locks is replaced as a whole, so the child may simply reset them. (`logging` does
