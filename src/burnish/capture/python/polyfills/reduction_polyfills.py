@@ -136,7 +136,7 @@ def _extreme(name, args, key, default, largest):
     best = best_key = MISSING
     numbers = []  # at the start: comparing them has no effects, and in a formula of all of them each is read once
     for value in args if len(args) > 1 else args[0]:
-        if key is None and best is MISSING and type(value) in NUMBERS and len(numbers) < MOST_NUMBERS:
+        if key is None and best is MISSING and type(value) in NUMBERS and len(numbers) < MOST_IN_ONE_FORMULA:
             numbers.append(value)
             continue
         if numbers:
@@ -157,13 +157,13 @@ def _extreme(name, args, key, default, largest):
 
 
 NUMBERS = (int, float)
-MOST_NUMBERS = 64
+MOST_IN_ONE_FORMULA = 64
 
 
 def extreme_number(numbers, largest):
     if len(numbers) == 1:
         return numbers[0]
-    if len(numbers) < MOST_NUMBERS:
+    if len(numbers) < MOST_IN_ONE_FORMULA:
         return max(*numbers) if largest else min(*numbers)
     best = numbers[0]
     for value in numbers:

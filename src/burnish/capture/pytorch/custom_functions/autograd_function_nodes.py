@@ -122,7 +122,7 @@ def call_with_numbers(m: Any, call: CustomCall, args: tuple) -> Any:
         trouble = error
     else:
         call.expect(m, value, (tuple(map(plain_of, args)), {}))
-        call.sizes = None if has_symbols(m) else sizes_of(value)
+        call.sizes = None if has_symbols(m) else layouts_in(value)
         try:
             m.recorder.record(call, args, {}, value, live_allowed=True)
             refuse_after_writes(m, call)
@@ -145,7 +145,7 @@ class CustomCall(OpaqueCall):
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         made = self.checked(self.function(*args, **kwargs), (args, kwargs))
-        if self.sizes is not None and sizes_of(made) != self.sizes:
+        if self.sizes is not None and layouts_in(made) != self.sizes:
             SIZED_BY_NUMBER.add(self.cls)
             raise ResultsChanged(f"{self.__name__} returns other tensors than for another number")
         return made
@@ -160,10 +160,10 @@ class CustomCall(OpaqueCall):
             super().expect(m, made, given)
 
 
-def sizes_of(made: Any) -> Any:
+def layouts_in(made: Any) -> Any:
     if isinstance(made, torch.Tensor):
         return made.dtype, tuple(made.shape), made.stride() if made.layout is torch.strided else None
-    return tuple(map(sizes_of, made)) if isinstance(made, (tuple, list)) else made
+    return tuple(map(layouts_in, made)) if isinstance(made, (tuple, list)) else made
 
 
 SIZED_BY_NUMBER: weakref.WeakSet = weakref.WeakSet()
