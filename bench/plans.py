@@ -92,11 +92,11 @@ def measured(candidates: Sequence[Any], rule: str) -> Any:
 
 
 def is_working(candidate: Any) -> bool:
-    from burnish.schedule.library.measure_candidates import random_tensor, ready
+    from burnish.schedule.library.measure_candidates import random_tensor, warm_up_candidate
 
     with torch.no_grad(), torch.autocast("cpu", enabled=False):
         try:
-            ready(candidate, {name: random_tensor(type) for name, type in candidate.spec.inputs.items()})
+            warm_up_candidate(candidate, {name: random_tensor(type) for name, type in candidate.spec.inputs.items()})
         except Exception:
             return False
     return True

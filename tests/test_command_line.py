@@ -61,7 +61,7 @@ def test_absent_parts_are_not_a_failure():
     def absent():
         raise Missing("none here")
 
-    assert doctor.tried("GPU", absent) == Finding("GPU", None, "none here")
+    assert doctor.run_check("GPU", absent) == Finding("GPU", None, "none here")
 
 
 def test_doctor_uses_rich_on_a_terminal_and_wraps_long_texts(monkeypatch):
@@ -98,7 +98,7 @@ def test_doctor_reports_what_the_environment_sets(monkeypatch):
 
 def test_doctor_finds_a_backend_that_computes_something_else(monkeypatch):
     monkeypatch.setattr(doctor, "lookup", lambda name: lambda gm, inputs: lambda x, y: (x - y,))
-    finding = doctor.tried("backend wrong", lambda: doctor.check_backend("wrong"))
+    finding = doctor.run_check("backend wrong", lambda: doctor.check_backend("wrong"))
     assert finding.works is False and "AssertionError" in finding.text
 
 

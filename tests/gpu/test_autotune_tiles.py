@@ -72,7 +72,7 @@ def tuned_by(times, load=lambda printed: list(map(placed, printed))):
         run()
         return next(left)
 
-    return autotune_tiles.tuned([LAUNCH], 0, "Triton", load, seconds_of)[0]
+    return autotune_tiles.choose_tiles([LAUNCH], 0, "Triton", load, seconds_of)[0]
 
 
 def test_the_fastest_is_taken_and_remembered(gpu):

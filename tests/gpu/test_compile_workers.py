@@ -197,7 +197,7 @@ def test_as_many_workers_as_cores_which_processes_of_one_launch_share(monkeypatc
     def with_cores(count, processes=""):
         monkeypatch.setattr(os, "sched_getaffinity", lambda pid: set(range(count)))
         monkeypatch.setenv("LOCAL_WORLD_SIZE", processes)
-        return compile_worker_pool.wanted()
+        return compile_worker_pool.wanted_workers()
 
     with burnish.settings.patch(compile_workers=None):
         assert [with_cores(count) for count in (1, 3, 4, 8, 64)] == [0, 0, 4, 8, 8]

@@ -51,10 +51,10 @@ def examine(try_all: bool = False) -> Iterator[Finding]:
     yield Finding("cores", None, cores())
     yield Finding("settings", *check_settings())
     for name, check in (("LLVM", check_llvm), ("GPU", check_gpu), ("C++ compiler", check_cpp)):
-        yield tried(name, check)
+        yield run_check(name, check)
     for name in list_backends():
         if try_all or name in QUICK:
-            yield tried(f"backend {name}", lambda name=name: check_backend(name))
+            yield run_check(f"backend {name}", lambda name=name: check_backend(name))
         else:
             yield Finding(f"backend {name}", None, "not tried: burnish doctor --all does")
 
@@ -73,7 +73,7 @@ def show(findings: Iterable[Finding]) -> int:
     return broken
 
 
-def tried(name: str, check: Callable[[], str]) -> Finding:
+def run_check(name: str, check: Callable[[], str]) -> Finding:
     """Run a check. `Missing` is reported as absent, any other exception as broken, with its text."""
     try:
         return Finding(name, True, check())

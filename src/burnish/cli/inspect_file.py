@@ -84,7 +84,7 @@ def program(digest: str, content: bytes) -> dict[str, Any]:
     if size > min(LONGEST_DESCRIPTION, len(content)):
         raise UserError(f"its program {digest[:16]} is cut short")
     document = json.loads(content[8 : 8 + size].decode())
-    found = list(tagged(document))
+    found = list(lists_with_tag(document))
     return {
         "digest": digest,
         "bytes": len(content),
@@ -98,7 +98,7 @@ def counted(names: Any) -> dict[str, int]:
     return dict(Counter(shown(name, "a name", LONGEST_NAME) for name in names).most_common())
 
 
-def tagged(document: Any) -> Iterator[tuple[str, list[Any]]]:
+def lists_with_tag(document: Any) -> Iterator[tuple[str, list[Any]]]:
     """The lists of the document that begin with a word."""
     waiting = [document]
     while waiting:

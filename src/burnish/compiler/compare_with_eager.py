@@ -111,7 +111,7 @@ class Compared:
         numbers = RandomNumbers(inputs)
         given, copies = copied(inputs), copied(inputs)
         try:
-            want = quietly(self.eager, copies)
+            want = run_quietly(self.eager, copies)
         except Exception as error:
             reraise_from_outside(error)
             want = None  # compiled code raises as well
@@ -136,7 +136,7 @@ class Compared:
         """What eager gives for the inputs in float64, and what it leaves in them. None where it takes no others."""
         wide = [as_float64(x) for x in given]
         try:
-            return [*quietly(self.eager, wide), *wide]
+            return [*run_quietly(self.eager, wide), *wide]
         except Exception as error:
             reraise_from_outside(error)
             return None
@@ -148,7 +148,7 @@ class Compared:
         wide = [as_float64(x) for x in given]
         try:
             with torch.enable_grad():
-                results = quietly(self.eager, wide)
+                results = run_quietly(self.eager, wide)
             flows = [(results[k], as_float64(tangent).detach()) for k, tangent in tangents.items()]
             outputs, weights = zip(*flows, strict=True)
             return list(torch.autograd.grad(outputs, [wide[k] for k in places], weights, allow_unused=True))
@@ -230,7 +230,7 @@ class RandomNumbers:
         return has_drawn, has_drawn and (bool(self.devices) or asked.fuel is not None and not asked.eager_random)
 
 
-def quietly(eager: CompiledFn, inputs: Sequence[Any]) -> list[Any]:
+def run_quietly(eager: CompiledFn, inputs: Sequence[Any]) -> list[Any]:
     with filtered("ignore"):
         return list(eager(*inputs))
 

@@ -35,7 +35,7 @@ from ..settings import current
 from ..targets.cpu import compile_kernels, host
 from ..targets.cuda import cubins_here, register_gpus
 from ..targets.kernel_compilers import compile_launches
-from .describe_for_autograd import divided, donated_inputs, halved
+from .describe_for_autograd import divided, donated_inputs, split_forward_and_backward
 from .graph_cache_key import compiler_identity
 from .program_recipe import Divided, Frozen, Halved, NativeTools, Plain, Recipe
 from .program_serialization import KIND
@@ -117,7 +117,7 @@ def differentiable(lowered: Lowered, gradients: Gradients, made: list[Graph]) ->
         made += [*graphs, *(plan.graph for plan in plans)]
         forward, *backwards = drivers_of(plans, values)
         return Divided(forward, tuple(backwards), pieces, outputs)
-    halves, layout = halved(graph, gradients, len(values))
+    halves, layout = split_forward_and_backward(graph, gradients, len(values))
     plans = [make_plan(halves.forward, frees_arena=True)]
     # A part of a concatenation may be in the memory of the whole.
     is_whole = all(node.op is not ASSEMBLED for node in plans[0].graph.nodes)

@@ -34,7 +34,7 @@ from ..runtime.program.restore_inputs_on_error import restoring
 from ..settings import current, patch
 from ..tensors.fit_size_formulas import NoFormula
 from . import CompiledFn
-from .adapters.adapter_order import Surroundings, adapted
+from .adapters.adapter_order import Surroundings, wrap_in_adapters
 from .adapters.autocast_off import autocast_is_on
 from .adapters.eager_with_compiled_rng import draws_as_eager, run_eagerly_with_compiled_rng
 from .adapters.exit_global_state import REPEATABLE, switches_left
@@ -117,7 +117,7 @@ def _compile_symbolic(gm: GraphModule, example_inputs: list[Any], symbolic_input
             # Not the product of all their sizes: with a cache of many tensors no two calls would have equal work.
             return float(sum(inputs[k].numel() for k in positions)) or 1.0
 
-        return adapted(
+        return wrap_in_adapters(
             compiled, Surroundings(gm, example_inputs, eager, recipe.written, compiled.takes_gradients, work)
         )
     except (NoFormula, Untraceable) as reason:
@@ -286,7 +286,9 @@ def _compile(gm: GraphModule, example_inputs: list[Any], live_scalar_types: tupl
             recipe, tools = recipe_of(gm, example_inputs, needs_gradients(gm, example_inputs), live_scalar_types)
         eager = run_eagerly_with_compiled_rng(gm)
         compiled = recipe.assembled(tools, eager)
-        return adapted(compiled, Surroundings(gm, example_inputs, eager, recipe.written, compiled.takes_gradients))
+        return wrap_in_adapters(
+            compiled, Surroundings(gm, example_inputs, eager, recipe.written, compiled.takes_gradients)
+        )
     except NumberLost as reason:
         if live_scalar_types:
             raise

@@ -47,7 +47,7 @@ from ..tensors.views.view_maps import Map
 from .adapters.specialize_numbers import live_scalars_beside_sizes
 from .check_symbolic_sizes import Check, Examples, Reach, text_of
 from .compile_graph import launches_of, reaches_of, written_inputs
-from .describe_for_autograd import divided, halved
+from .describe_for_autograd import divided, split_forward_and_backward
 from .program_recipe import Divided, Frozen, Halved, Plain, Recipe
 
 Callback = Callable[[], object]
@@ -210,7 +210,7 @@ def differentiable(
         raise NoFormula("autograd gets other nodes for other sizes")
     has_pieces = lowered[0].gradients is not None and lowered[0].gradients.pieces
     described = [
-        (divided if has_pieces else halved)(graph, low.gradients, len(values))  # type: ignore[arg-type]
+        (divided if has_pieces else split_forward_and_backward)(graph, low.gradients, len(values))  # type: ignore[arg-type]
         for graph, low in fuel.same_for_each(zip(graphs, lowered, strict=True))
     ]
     parts = [graphs if has_pieces else [graphs.forward, graphs.backward] for graphs, *_ in described]
@@ -226,11 +226,11 @@ def differentiable(
         )
         for number, plans in enumerate(planned)
     )
-    layouts = fitted([tuple(layouts) for _, *layouts in described], space)
+    layouts = merge_examples([tuple(layouts) for _, *layouts in described], space)
     return Divided(forward, tuple(backwards), *layouts) if has_pieces else Halved(forward, *backwards, *layouts)
 
 
-def fitted(examples: Sequence[Any], space: Space) -> Any:
+def merge_examples(examples: Sequence[Any], space: Space) -> Any:
     """Merges examples that only differ in numbers; those that differ become formulas."""
     first = examples[0]
     if any(type(x) is not type(first) for x in examples):
@@ -241,10 +241,12 @@ def fitted(examples: Sequence[Any], space: Space) -> Any:
         if any(len(x) != len(first) or type(x) is dict and x.keys() != first.keys() for x in examples):
             raise StructureDiffers("the gradient signature differs for other sizes")
         if type(first) is dict:
-            return {key: fitted([x[key] for x in examples], space) for key in first}
-        return tuple([fitted(part, space) for part in zip(*examples, strict=True)])
+            return {key: merge_examples([x[key] for x in examples], space) for key in first}
+        return tuple([merge_examples(part, space) for part in zip(*examples, strict=True)])
     if is_dataclass(first):
-        return type(first)(*[fitted([getattr(x, field.name) for x in examples], space) for field in fields(first)])
+        return type(first)(
+            *[merge_examples([getattr(x, field.name) for x in examples], space) for field in fields(first)]
+        )
     if any(x != first for x in examples):
         raise StructureDiffers("the gradient signature differs for other sizes")
     return first

@@ -29,7 +29,7 @@ from ..tensors.tensor_types import NumberType
 from ..tensors.views.view_maps import view_offset
 
 
-def halved(graph: Graph, gradients: Gradients, constants: int) -> tuple[Halves, GradientLayout]:
+def split_forward_and_backward(graph: Graph, gradients: Gradients, constants: int) -> tuple[Halves, GradientLayout]:
     """The two graphs, and what autograd needs to know about them. The last `constants` inputs of the graph are
     constants."""
     views = returned_views(graph, gradients)
@@ -77,7 +77,7 @@ def graphs_of(graph: Graph, gradients: Gradients, constants: int) -> list[Graph]
     """The graphs of forward and of each part of backward."""
     if gradients.pieces:
         return divided(graph, gradients, constants)[0]
-    halves, _ = halved(graph, gradients, constants)
+    halves, _ = split_forward_and_backward(graph, gradients, constants)
     return [halves.forward, halves.backward]
 
 

@@ -76,14 +76,17 @@ def gradients_in_subgraphs(gm: GraphModule) -> set[Node]:
         cut = {
             node
             for node in whole
-            if any(subgraph_of_node[each] != subgraph_of_node[node] for each in between(differentiated_by(node), node))
+            if any(
+                subgraph_of_node[each] != subgraph_of_node[node]
+                for each in nodes_between(differentiated_by(node), node)
+            )
         }
         if not cut:
             return whole
         whole -= cut  # they are cuts themselves
 
 
-def between(sources: list[Node], end: Node) -> set[Node]:
+def nodes_between(sources: list[Node], end: Node) -> set[Node]:
     """All nodes on a way from one of the sources to the end, but for these. A call that writes to its argument is on
     the way to every later use of it."""
     found = set(sources)

@@ -91,7 +91,7 @@ def said_of(given: Any, original: Any, args: tuple, kwargs: Mapping[str, Any]) -
         )
     for name, value, spec in zip(named, [*args, *kwargs.values()], said, strict=True):
         for path, _ in pytree.tree_flatten_with_path(value)[0]:
-            yield along(spec, path, value, name)
+            yield specification_of_part(spec, path, value, name)
 
 
 def by_name(given: Mapping[Any, Any], parameters: list[inspect.Parameter], named: list[str]) -> dict[str, Any]:
@@ -133,7 +133,7 @@ def children(value: Any) -> list[tuple[Any, Any]]:
     return pytree.tree_flatten_with_path(value, is_leaf=lambda part: part is not value)[0]
 
 
-def along(spec: Any, path: Sequence[Any], value: Any, name: str) -> Any:
+def specification_of_part(spec: Any, path: Sequence[Any], value: Any, name: str) -> Any:
     """The part of a specification for a part of an argument. The fields of a registered class are taken by name, or in
     their order."""
     for step in path:

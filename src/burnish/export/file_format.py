@@ -137,7 +137,7 @@ def save(exported: ExportedGraph, path: str | os.PathLike[str], sign: str | os.P
                 if signed is not None:
                     archive.writestr(SIGNATURE, signed)
             for number, storage in enumerate(storages.pieces):
-                with archive.open(aligned(f"{STORAGE}{number}", file.tell()), "w", force_zip64=True) as written:
+                with archive.open(align_entry(f"{STORAGE}{number}", file.tell()), "w", force_zip64=True) as written:
                     written.write(memory_of(storage))
                     if sign is not None:
                         digests[f"{STORAGE}{number}"] = hashlib.sha256(memory_of(storage)).digest()
@@ -187,7 +187,7 @@ def _writable(encoded: Callable[[], Any]) -> Any:
         ) from None
 
 
-def aligned(name: str, start: int) -> zipfile.ZipInfo:
+def align_entry(name: str, start: int) -> zipfile.ZipInfo:
     """An entry whose content will start at an address that can be mapped: a field of its header is padding."""
     made = zipfile.ZipInfo(name)
     begins = start + LOCAL_HEADER + len(name) + ZIP64_FIELD + 4

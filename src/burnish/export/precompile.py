@@ -36,7 +36,7 @@ from ..compiler.provide_guard_watch import is_at_hand, new_watch
 from ..concurrency import thread_locks
 from ..runtime.disk.disk_cache import disk_cache
 from ..runtime.disk.file_trust import Distrusted, read_trusted
-from ..runtime.state_watch.module_tensor_lookup import owned
+from ..runtime.state_watch.module_tensor_lookup import tensors_of_module
 from .symbolic_sizes_for_compiler import OpenInputs, SizeNumbers
 
 MOST = 8
@@ -108,7 +108,7 @@ class Held:
     def watch(self, module: GraphModule) -> None:
         self.wait = 0  # there is one, or none can be made
         watch = new_watch()
-        find = owned(module, self.names, watch) if watch is not None else None
+        find = tensors_of_module(module, self.names, watch) if watch is not None else None
         if find is not None:
             own, stamp = self.looked_at(module)
             found = find(module)  # check again: something may have changed in between

@@ -138,7 +138,7 @@ def compiled_function(original: Any, options: Options, kwargs: dict[str, Any]) -
             hide_own_frames(error)
             raise  # which does not add this frame again
 
-    return marked(run, original, program, kwargs)
+    return wrap_program(run, original, program, kwargs)
 
 
 def compiled_method(original: types.MethodType, options: Options, kwargs: dict[str, Any]) -> types.MethodType:
@@ -158,13 +158,13 @@ def compiled_method(original: types.MethodType, options: Options, kwargs: dict[s
             hide_own_frames(error)
             raise
 
-    marked(run, function, program, kwargs)
+    wrap_program(run, function, program, kwargs)
     if "__signature__" not in vars(function):  # `functools.wraps` of the method would copy it, with `self`
         del vars(run)["__signature__"]
     return types.MethodType(run, owner)
 
 
-def marked(run: Any, original: Any, program: Program, kwargs: dict[str, Any]) -> Any:
+def wrap_program(run: Any, original: Any, program: Program, kwargs: dict[str, Any]) -> Any:
     """What runs a program, with the name, the signature and the attributes of the original."""
     is_function = isinstance(original, (types.FunctionType, types.MethodType))
     # A callable object's attributes are its own, and change; those of a function are its marks.

@@ -58,14 +58,14 @@ def linear(x: Any, weight: Any, bias: Any, residual: Any, activation: Any) -> An
     """The operators that it was fused from: `mm` or `addmm` with a transposed weight."""
     aten = torch.ops.aten
     product = aten.mm(x, weight.t()) if bias is None else aten.addmm(bias, x, weight.t())
-    return finished(product, residual, activation)
+    return finish_product(product, residual, activation)
 
 
 def conv(x: Any, weight: Any, bias: Any, residual: Any, activation: Any, *settings: Any) -> Any:
-    return finished(torch.ops.aten.convolution(x, weight, bias, *settings), residual, activation)
+    return finish_product(torch.ops.aten.convolution(x, weight, bias, *settings), residual, activation)
 
 
-def finished(product: Any, residual: Any, activation: Any) -> Any:
+def finish_product(product: Any, residual: Any, activation: Any) -> Any:
     made = product if residual is None else product + residual
     return made if activation is None else activation(made)
 

@@ -23,7 +23,7 @@ from typing import Any
 from .html_report import estimated, machine_limits, times_of_steps
 from .profile_segments import size
 from .record_run import RunRecorder, machine
-from .rich_output import between
+from .rich_output import table_between_lines
 from .text_layout import count, duration, preformatted, table_lines
 
 
@@ -92,7 +92,7 @@ class Cost:
         return preformatted(str(self))
 
     def __rich__(self) -> Any:
-        return between(self.lines_above(), self.rows(), self.lines_below())
+        return table_between_lines(self.lines_above(), self.rows(), self.lines_below())
 
     def __repr__(self) -> str:
         """Also what a prompt shows."""

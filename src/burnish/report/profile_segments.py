@@ -36,7 +36,7 @@ from .. import events
 from ..concurrency import thread_locks
 from ..errors import UserError
 from .exclude_from_capture import exclude_from_capture
-from .rich_output import between
+from .rich_output import table_between_lines
 from .text_layout import count, duration, preformatted, table_lines
 
 KERNELS = ("launch_",)
@@ -352,7 +352,7 @@ class Profile:
 
     def __rich__(self) -> Any:
         rows = self.rows()
-        return between([self.headline()], rows) if rows[1:] else self.headline()
+        return table_between_lines([self.headline()], rows) if rows[1:] else self.headline()
 
     def __repr__(self) -> str:
         """Also what a prompt shows."""

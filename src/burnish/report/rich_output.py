@@ -45,7 +45,9 @@ def table(rows: Sequence[Sequence[str]]) -> Table:
     return made
 
 
-def between(above: Sequence[str], rows: Sequence[Sequence[str]], below: Sequence[str] = ()) -> RenderableType:
+def table_between_lines(
+    above: Sequence[str], rows: Sequence[Sequence[str]], below: Sequence[str] = ()
+) -> RenderableType:
     """A table between lines of text: what `rich.print` shows of an object."""
     from rich.console import Group
     from rich.text import Text

@@ -75,13 +75,17 @@ def make_plan(
     steps, apart = fuse_horizontally(steps, lambda step: isinstance(step, MakeView), merged)
     calls = [step.node if isinstance(step, Call) else None for step in steps]
     checked = last_that_may_fail(calls)
-    steps, placed = store_in_place(graph, steps, [touched(step) for step in steps], checked)
-    written, within = run_library_calls_in_place(graph, calls, [touched(step) for step in steps], checked)
+    steps, placed = store_in_place(graph, steps, [values_touched(step) for step in steps], checked)
+    written, within = run_library_calls_in_place(graph, calls, [values_touched(step) for step in steps], checked)
     steps = [Call(step.node, written.get(step.node)) if isinstance(step, Call) else step for step in steps]
     in_place: dict[Value, Value] = {}
     if not is_symbolic:
         steps, in_place = reuse_elementwise_buffers(
-            graph, steps, [touched(step) for step in steps], {*placed, *within}, {graph.inputs[k] for k in donated}
+            graph,
+            steps,
+            [values_touched(step) for step in steps],
+            {*placed, *within},
+            {graph.inputs[k] for k in donated},
         )
     plan = Plan(graph, steps, placed=placed | within, in_place=in_place, noted=noted)
     if not is_symbolic:
@@ -97,7 +101,7 @@ def make_plan(
     return plan
 
 
-def touched(step: Step) -> list[Value]:
+def values_touched(step: Step) -> list[Value]:
     """The values that a step reads or writes."""
     match step:
         case Launch(_, buffers):

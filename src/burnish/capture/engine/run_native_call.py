@@ -42,7 +42,7 @@ def perform(tracer: Tracer, function: Callable, /, *args: Any, **kwargs: Any) ->
     if tracer.ends_before is not None and len(tracer.recorder.calls) >= tracer.ends_before:
         tracer.stop(breaks.TENSOR_STATE, "the use of a tensor that gets a hook later")
     name = None if tracer.modes else recorder_fast_path.name_of_call(function, args, kwargs)
-    shown = None if name is None else recorder_fast_path.learned(name)
+    shown = None if name is None else recorder_fast_path.learned_form(name)
     if shown is not None:
         value = recorder_fast_path.perform(tracer, shown, function, args, kwargs)
         if value is not MISSING:

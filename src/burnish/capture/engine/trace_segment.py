@@ -125,7 +125,7 @@ def trace_on(
         program.options.backend.ahead()
     program.explain_miss(continuation, slots)
     marks_of_dynamo.adopt_substitutes()
-    tracer.unwanted = marks_of_dynamo.unwanted()
+    tracer.unwanted = marks_of_dynamo.functions_to_ignore()
     started = time.perf_counter()
     numbers: dict[tuple, tuple[Any, Any]] = {}
     for segment in continuation.segments:

@@ -74,7 +74,7 @@ class Tracer(Machine):
     binary = binary_operators.binary  # type: ignore[assignment]
     unary = binary_operators.unary  # type: ignore[assignment]
     truth = truth_and_identity.truth  # type: ignore[assignment]
-    same = truth_and_identity.same  # type: ignore[assignment]
+    same = truth_and_identity.is_same  # type: ignore[assignment]
     contains = membership.contains  # type: ignore[assignment]
     subscript = subscripts.subscript  # type: ignore[assignment]
     store_subscript = subscripts.store_subscript  # type: ignore[assignment]

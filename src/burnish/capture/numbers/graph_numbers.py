@@ -227,9 +227,9 @@ def as_filled(number: Any, dtype: torch.dtype) -> Any:
     most = torch.finfo(dtype).max
     if not live_scalars.has_result(float, number):
         return None
-    if dtype is not torch.float64 and not asked(is_within, number, most):
-        return (math.inf if number > 0 else -math.inf) if asked(is_beyond, number, most) else None
-    return number if isinstance(number, float) or fits_in_64_bits(number) else asked(float, number)
+    if dtype is not torch.float64 and not ask_graph_number(is_within, number, most):
+        return (math.inf if number > 0 else -math.inf) if ask_graph_number(is_beyond, number, most) else None
+    return number if isinstance(number, float) or fits_in_64_bits(number) else ask_graph_number(float, number)
 
 
 def is_within(number: float, most: float) -> bool:
@@ -241,14 +241,14 @@ def is_beyond(number: float, most: float) -> bool:
     return abs(number) >= 2 * most
 
 
-def asked(question: Callable, number: Any, *limits: Any) -> Any:
+def ask_graph_number(question: Callable, number: Any, *limits: Any) -> Any:
     if isinstance(number, live_scalars.Live):
         return live_scalars.apply(question, number, *limits)
     return question(number, *limits)
 
 
 def fits_in_64_bits(number: Any) -> bool:
-    answer: bool = asked(is_word, number)
+    answer: bool = ask_graph_number(is_word, number)
     return answer
 
 

@@ -137,7 +137,7 @@ OF_DYNAMO: dict[tuple[str, str], Callable[..., Any]] = {
 # ---- functions that the program wants to be left out
 
 
-def unwanted() -> frozenset[Any]:
+def functions_to_ignore() -> frozenset[Any]:
     """``torch._dynamo.config.ignore_logging_functions``."""
     ignored = getattr(sys.modules.get(CONFIG), "ignore_logging_functions", None)
     return frozenset(ignored) if ignored else frozenset()

@@ -75,7 +75,7 @@ def advance(m: Any, iterator: Any) -> Any:
         m.region.will_write(iterator)
     if len(m.recorder.calls) >= MOST_CALLS or m.earlier_segments >= MOST_SEGMENTS:
         refuse(m, iterator)
-    value = read(m, iterator)
+    value = read_next_element(m, iterator)
     found = m.plainly(next, iterator, EXHAUSTED)
     if (found is EXHAUSTED) != (value is EXHAUSTED):
         m.heap.raced = f"{type(iterator).__qualname__}"
@@ -83,7 +83,7 @@ def advance(m: Any, iterator: Any) -> Any:
     return value
 
 
-def read(m: Any, iterator: Any) -> Any:
+def read_next_element(m: Any, iterator: Any) -> Any:
     """The next element by the records of this trace. A stop leaves the iterator as it is."""
     heap, kind = m.heap, type(iterator)
     if kind not in READABLE or not heap.is_outside_iterator(iterator):
@@ -115,9 +115,11 @@ def read(m: Any, iterator: Any) -> Any:
 def read_parts(m: Any, iterator: Any, reading: Reading) -> Any:
     values = []
     for part in reading.parts:
-        value = read(m, part)
+        value = read_next_element(m, part)
         if value is EXHAUSTED:
-            if reading.is_strict and (values or any(read(m, one) is not EXHAUSTED for one in reading.parts[1:])):
+            if reading.is_strict and (
+                values or any(read_next_element(m, one) is not EXHAUSTED for one in reading.parts[1:])
+            ):
                 refuse(m, iterator)  # an error
             return EXHAUSTED
         values.append(value)

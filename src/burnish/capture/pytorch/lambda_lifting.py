@@ -196,7 +196,7 @@ def call_made(function: Callable, *args: Any, **kwargs: Any) -> Any:
     return function(*args, **kwargs)
 
 
-def lifted(m: Any, function: FunctionType, name: str, args: tuple) -> tuple[LiftedCall, list[Any], list[Any]]:
+def lift_closure(m: Any, function: FunctionType, name: str, args: tuple) -> tuple[LiftedCall, list[Any], list[Any]]:
     """``function`` as a node's target, together with its arguments that a graph cannot hold; the tensors and numbers
     that these hold; and the other arguments."""
     lifter = Lifter(m)
@@ -232,7 +232,7 @@ def call_transform(m: Any, function: FunctionType, args: tuple, kwargs: dict) ->
     if not m.capabilities.may_run_opaquely:
         m.stop(breaks.OPAQUE_FUNCTION, f"torch.func's {name}: its results changed from call to call")
     try:
-        call, given, rest = lifted(m, function, name, args)
+        call, given, rest = lift_closure(m, function, name, args)
     except NotLifted as error:
         if function_transforms.is_transformed(function):
             return function_transforms.call(m, function, args, kwargs)

@@ -248,7 +248,7 @@ def record_learned_call(
         m.late(*break_, result)
 
 
-def learned(name: Any) -> LearnedCallForm | None:
+def learned_form(name: Any) -> LearnedCallForm | None:
     return _learned.get(name)
 
 

@@ -101,7 +101,7 @@ def compared(m: Any, tensor: Any) -> Any:
     holds it exactly. MISSING if it does anything with the number other than comparing it."""
     if not (m.frame is not None and m.frame.code.opnames[m.frame.pc - 1] == "CALL" and can_check(m, tensor)):
         return MISSING
-    limit, at = loaded(m.frame)
+    limit, at = value_pushed_next(m.frame)
     code = m.frame.code
     if (
         type(limit) not in (int, float)
@@ -121,7 +121,7 @@ EXACT = 1 << 53
 """Integers below it are exact as floats."""
 
 
-def loaded(frame: Any) -> tuple[Any, int]:
+def value_pushed_next(frame: Any) -> tuple[Any, int]:
     """The value that the next instructions push, as far as it is known without running them, and where they end."""
     code, at = frame.code, frame.pc
     name, argument = code.opnames[at], code.instructions[at][1]

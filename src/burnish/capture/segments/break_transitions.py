@@ -112,7 +112,7 @@ class TransitionTarget:
         """The target where these of the dropped slots stay."""
         target = self.keeping.get(slots)
         if target is None:
-            target = self.keeping[slots] = probed(before, self.answer, slots)[1]
+            target = self.keeping[slots] = probe_instruction(before, self.answer, slots)[1]
         return target
 
 
@@ -125,15 +125,15 @@ class BreakTransition:
         if any(frame.handling or frame.generator for frame in layout.frames):
             raise NotSimple
         answer = SlotPlace(-1)
-        (self.perform, self.operands, self.named), self.usual = probed(layout, answer)
+        (self.perform, self.operands, self.named), self.usual = probe_instruction(layout, answer)
         self.other: TransitionTarget | None = None
         top = layout.frames[-1]
         at = next((frame for frame in reversed(layout.frames) if not frame.code.co.co_filename.startswith(OURS)), top)
         self.place = at.code, at.code.lines[at.pc - (at is not top)], at.globals
         if self.perform is ask_truth:
-            self.usual, self.other = (probed(layout, answer)[1] for answer in (True, False))
+            self.usual, self.other = (probe_instruction(layout, answer)[1] for answer in (True, False))
         elif self.perform is advance:
-            self.other = probed(layout, EXHAUSTED)[1]
+            self.other = probe_instruction(layout, EXHAUSTED)[1]
 
     def is_for(self, slots: list) -> bool:
         """Whether these operands cause nothing but the operation itself."""
@@ -152,7 +152,7 @@ class BreakTransition:
         return self.other if answer is EXHAUSTED else self.usual  # type: ignore[return-value]
 
 
-def probed(
+def probe_instruction(
     layout: SlotLayout, answer: Any, kept: tuple[int, ...] = ()
 ) -> tuple[tuple[Callable, tuple[int, ...], dict[str, int]], TransitionTarget]:
     count = sum(frame.n_slots for frame in layout.frames)
@@ -167,7 +167,7 @@ def probed(
     picks = [x.at if isinstance(x, SlotPlace) and x is not answer else count for x in taken]
     dropped = sorted(set(range(count)).difference(picks))
     if dropped and not kept:
-        may_stay = probed(layout, answer, tuple(dropped))[1].picks
+        may_stay = probe_instruction(layout, answer, tuple(dropped))[1].picks
         dropped = [at for at in dropped if at in may_stay]
     return probe.asked, TransitionTarget(after, picks, dropped, answer)
 
@@ -187,7 +187,7 @@ def apply_transition(layout: SlotLayout, slots: list, continuation_for: Callable
     if transition is None or not transition.is_for(slots):
         return None, Machine(layout.build(slots))
     was_profiled = getprofile() is not None
-    answer, error = performed(transition, slots)
+    answer, error = perform_operation(transition, slots)
     if error is None and not sees_further_calls(was_profiled):
         target = transition.target_for(answer)
         kept = [at for at in target.dropped if not ends_unseen(slots[at]) or stays(slots, at, target, answer)]
@@ -216,7 +216,7 @@ def stays(slots: list, at: int, target: TransitionTarget, answer: Any) -> bool:
     )
 
 
-def performed(transition: BreakTransition, slots: list) -> tuple[Any, BaseException | None]:
+def perform_operation(transition: BreakTransition, slots: list) -> tuple[Any, BaseException | None]:
     try:
         operands = [slots[at] for at in transition.operands]
         if transition.perform is call:

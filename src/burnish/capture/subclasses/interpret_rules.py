@@ -62,7 +62,7 @@ def call(m: Any, func: Any, kinds: Any, args: tuple, kwargs: dict | None) -> Any
         if getattr(rule, "__func__", None) is DEFAULT_FUNCTION:
             if not all(issubclass(kind, other) for other in kinds):
                 continue
-            return converted(m, below(m, func, args, kwargs or {}), func, kind)
+            return convert_results(m, call_below_torch_function(m, func, args, kwargs or {}), func, kind)
         given = (kind, func, tuple(kinds), args) if kwargs is None else (kind, func, tuple(kinds), args, kwargs)
         mark, seen = m.recorder.mark(), m.recorder.seen
         value, why = m.interpret(call_rule, given, (kwargs,))
@@ -74,7 +74,7 @@ def call(m: Any, func: Any, kinds: Any, args: tuple, kwargs: dict | None) -> Any
             m.recorder.seen = max(m.recorder.seen, seen + 1)
             return value
     if not kinds:
-        return below(m, func, args, kwargs or {})
+        return call_below_torch_function(m, func, args, kwargs or {})
     return call_natively(m, func, kinds, args, kwargs or {})  # which raises torch's error
 
 
@@ -169,7 +169,7 @@ def as_one_call(m: Any, func: Any, kinds: Any, args: tuple, kwargs: dict, value:
 # ---- below the rules of __torch_function__
 
 
-def below(m: Any, func: Any, args: tuple, kwargs: dict) -> Any:
+def call_below_torch_function(m: Any, func: Any, args: tuple, kwargs: dict) -> Any:
     """The call as torch makes it where ``__torch_function__`` is disabled."""
     found = list(subclasses_in((args, kwargs)))
     if not found:
@@ -208,14 +208,14 @@ def replaced(tree: Any, by: dict[int, Any]) -> Any:
     return by.get(id(tree), tree)
 
 
-def converted(m: Any, made: Any, func: Any, kind: type) -> Any:
+def convert_results(m: Any, made: Any, func: Any, kind: type) -> Any:
     """The results of the default rule: they take on the class."""
     if kind is torch.Tensor or func in torch.overrides.get_default_nowrap_functions():
         return made
     if is_tensor(made):
         return made if isinstance(made, kind) else as_subclass(m, made, kind)
     if isinstance(made, (tuple, list)):
-        return type(made)(converted(m, part, func, kind) for part in made)
+        return type(made)(convert_results(m, part, func, kind) for part in made)
     return made
 
 

@@ -14,7 +14,7 @@ from ..guards.tensor_metadata import WithoutRules
 from ..interpreter.frames import MISSING
 from ..interpreter.program_or_tracer_errors import call_for_program, internal
 from ..python.operators import guard_before_native_read
-from .interpret_rules import DEFAULT_FUNCTION, as_subclass, converted
+from .interpret_rules import DEFAULT_FUNCTION, as_subclass, convert_results
 from .subclass_tensors import has_dispatch, is_subclass
 from .tentative_dispatch_callbacks import NestedRegion
 
@@ -88,7 +88,7 @@ def by_default_rule(m: Any, cls: type, func: Any, types: Any, args: tuple = (), 
     if not all(issubclass(cls, other) for other in types):
         return NotImplemented
     with WithoutRules():
-        return converted(m, call_for_program(m, func, args, kwargs or {}), func, cls)
+        return convert_results(m, call_for_program(m, func, args, kwargs or {}), func, cls)
 
 
 def correct_aliasing(m: Any, args: tuple, kwargs: dict) -> Any:

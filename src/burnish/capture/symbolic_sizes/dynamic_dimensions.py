@@ -45,7 +45,7 @@ from .example_inputs import (
     evaluated,
     read_symbols,
     symbolic_example_inputs,
-    unsettled,
+    unsettled_symbols,
 )
 from .linear_sizes import LeafSize
 from .meta_shape_replay import NotRepeatable, ShapeReplay
@@ -108,7 +108,7 @@ class SymbolicSizes:
 
     def inputs(self) -> SymbolicExampleInputs | None:
         """For the box of all sizes. None if every size turned out to be a constant."""
-        return symbolic_example_inputs(self.symbols, self.tracer.recorder, self.given, unsettled(self.symbols))
+        return symbolic_example_inputs(self.symbols, self.tracer.recorder, self.given, unsettled_symbols(self.symbols))
 
     def graph_inputs(self) -> SymbolicExampleInputs | None:
         """For the backend, which reads every symbol from an input: those that no input has are left out. None if no
@@ -118,13 +118,13 @@ class SymbolicSizes:
 
     def guard_box(self, inputs: SymbolicExampleInputs) -> None:
         """At the end: the segment serves sizes for which its calls are the same."""
-        left = [self.symbols.leaves[k] for k in unsettled(self.symbols)]
+        left = [self.symbols.leaves[k] for k in unsettled_symbols(self.symbols)]
         self.tracer.guard_outcome(live_scalars.Expression(self.box_of(inputs).holds, tuple(left)), True)
 
     def box_of(self, inputs: SymbolicExampleInputs) -> SizeBox:
         from .verified_size_ranges import SizeBox  # few programs have symbolic sizes
 
-        left, symbols = unsettled(self.symbols), self.symbols
+        left, symbols = unsettled_symbols(self.symbols), self.symbols
         number = computation(symbols, left)
         equal = [(number(one), number(other)) for one, other in symbols.equal]
         equal += inputs.equal(range(len(left)))

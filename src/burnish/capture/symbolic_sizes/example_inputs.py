@@ -112,7 +112,7 @@ class SymbolicExampleInputs:
         return [(of_whole(self.numbers[k]), of_whole(formula.at)) for k, formula in self.followed.items()]
 
 
-def unsettled(symbols: SizeSymbols) -> list[int]:
+def unsettled_symbols(symbols: SizeSymbols) -> list[int]:
     return [k for k in range(len(symbols.hints)) if k not in symbols.settled]
 
 

@@ -16,7 +16,7 @@ from typing import Any
 
 import torch
 
-from .straight_line import StraightLine, assigned, copy_of, rename
+from .straight_line import StraightLine, assigned_names, copy_of, rename
 
 Fails = Callable[[StraightLine], bool]
 
@@ -53,7 +53,7 @@ def with_one_result(graph: StraightLine, fails: Fails) -> StraightLine:
     while wrong - right > 1:
         middle = (right + wrong) // 2
         kept = graph.statements[:middle]
-        names = assigned(kept[-1])
+        names = assigned_names(kept[-1])
         shorter = replace(graph, statements=kept, results=tuple(sorted(names))).without_dead_code()
         if names and fails(shorter):
             found, wrong = shorter, middle
@@ -78,7 +78,7 @@ def starting_late(graph: StraightLine, fails: Fails) -> StraightLine:
 
 
 def beginning_at(graph: StraightLine, first: int, values: dict[str, Any]) -> StraightLine:
-    gone = set().union(*map(assigned, graph.statements[:first]))
+    gone = set().union(*map(assigned_names, graph.statements[:first]))
     inputs = {**graph.inputs, **{name: copy_of(values[name]) for name in gone}}
     return replace(graph, statements=graph.statements[first:], inputs=inputs).without_dead_inputs()
 
@@ -88,7 +88,7 @@ def with_fewer_statements(graph: StraightLine, fails: Fails) -> StraightLine:
     for statement in reversed(graph.statements):
         kept = tuple(other for other in graph.statements if other is not statement)
         values = graph.values()
-        inputs = {**graph.inputs, **{name: copy_of(values[name]) for name in assigned(statement)}}
+        inputs = {**graph.inputs, **{name: copy_of(values[name]) for name in assigned_names(statement)}}
         shorter = replace(graph, statements=kept, inputs=inputs).without_dead_inputs()
         if kept and fails(shorter):
             graph = shorter

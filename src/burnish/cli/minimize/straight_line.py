@@ -62,7 +62,7 @@ class StraightLine:
         with torch.set_grad_enabled(self.grad):
             for statement in self.statements:
                 exec(statement, scope)
-                found.update({name: copy_of(scope[name]) for name in assigned(statement)})
+                found.update({name: copy_of(scope[name]) for name in assigned_names(statement)})
         return found
 
     def with_written_inputs(self) -> StraightLine:
@@ -85,20 +85,20 @@ class StraightLine:
         own name is needed."""
         needed, kept = {*self.results}, []
         for statement in reversed(self.statements):
-            if needed & assigned(statement):
+            if needed & assigned_names(statement):
                 kept.append(statement)
-                needed |= read(statement)
+                needed |= names_read(statement)
         return replace(self, statements=tuple(reversed(kept))).without_dead_inputs()
 
     def without_dead_inputs(self) -> StraightLine:
-        needed = {*self.results}.union(*map(read, self.statements))
+        needed = {*self.results}.union(*map(names_read, self.statements))
         return replace(self, inputs={name: value for name, value in self.inputs.items() if name in needed})
 
     def renamed(self) -> StraightLine:
         """The same with short names."""
         short = {name: f"x{k}" for k, name in enumerate(self.inputs)}
         for statement in self.statements:
-            for name in sorted(assigned(statement) - short.keys()):
+            for name in sorted(assigned_names(statement) - short.keys()):
                 short[name] = f"v{len(short) - len(self.inputs)}"
 
         return StraightLine(
@@ -121,7 +121,7 @@ def rename(statement: str, names: Mapping[str, str]) -> str:
 
 def is_needed(line_that_imports: str, statements: tuple[str, ...]) -> bool:
     name = line_that_imports.split()[-1]
-    return name == "torch" or any(name in read(statement) for statement in statements)
+    return name == "torch" or any(name in names_read(statement) for statement in statements)
 
 
 def straight_line(source: str, inputs: Mapping[str, Any], state: Iterable[str] = (), grad: bool = True) -> StraightLine:
@@ -148,11 +148,11 @@ def frees(statement: ast.stmt, read_names: Collection[str]) -> bool:
     return isinstance(statement.value, ast.Constant) and statement.value.value is None
 
 
-def assigned(statement: str) -> set[str]:
+def assigned_names(statement: str) -> set[str]:
     return {node.id for node in ast.walk(ast.parse(statement)) if isinstance(node, ast.Name) and stores(node)}
 
 
-def read(statement: str) -> set[str]:
+def names_read(statement: str) -> set[str]:
     return {node.id for node in ast.walk(ast.parse(statement)) if isinstance(node, ast.Name) and not stores(node)}
 
 

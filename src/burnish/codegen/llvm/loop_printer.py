@@ -368,7 +368,7 @@ class LlvmLoopPrinter:
             copy, reduction = number // len(stage.reductions), slot.reduction
             to = LlvmOperations(self.code, self.code.here, slot.width)
             value = self.values.wide(reduction.value, copy)
-            value = to.cast(value, reduction.value.dtype, reductions.accumulated(reduction))
+            value = to.cast(value, reduction.value.dtype, reductions.accumulator_dtype(reduction))
             position = self._position(copy) if reduction.is_positional else None
             new = reductions.take(to, reduction, a, value, position, self._is_ordered())
             if mask is not None:

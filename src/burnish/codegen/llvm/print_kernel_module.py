@@ -52,7 +52,7 @@ def print_module(kernel: Kernel, target: Host) -> tuple[str, float]:
         box = simplify(loop)
         if 0 not in box.extents[: box.rows]:
             planned += plans.pieces(box, target)
-    pieces = weighed(planned)
+    pieces = weigh_work(planned)
     total = sum(piece.plan.items * piece.weight for piece in pieces)
     cycles = sum(piece.plan.cycles for piece in pieces)
     # A unit costs about the same in every piece.
@@ -66,7 +66,7 @@ def print_module(kernel: Kernel, target: Host) -> tuple[str, float]:
     return module_of(kernel, comments, _entry(pieces, total, grain), pieces, declarations, target), cycles
 
 
-def weighed(planned: list[tuple[LoopNest, VectorPlan]]) -> list[VectorizedNest]:
+def weigh_work(planned: list[tuple[LoopNest, VectorPlan]]) -> list[VectorizedNest]:
     costs = [max(plan.cycles / max(plan.items, 1), 1) for _, plan in planned]
     unit = min(costs, default=1)
     return [

@@ -16,24 +16,24 @@ from .scalar_operations import LlvmOperations
 Accumulator = list[str]
 
 
-def accumulated(reduction: Reduction) -> str:
+def accumulator_dtype(reduction: Reduction) -> str:
     """The dtype it is computed in: half precision is accumulated in float and rounded at the end, as eager does."""
     dtype = reduction.value.dtype
     return WIDE.get(dtype, dtype)
 
 
 def types(reduction: Reduction, width: int) -> list[str]:
-    value = register(accumulated(reduction), width)
+    value = register(accumulator_dtype(reduction), width)
     return [value, vector("i64", width)] if reduction.is_positional else [value]
 
 
 def is_cascaded(reduction: Reduction) -> bool:
     """Whether it is summed in nested blocks, so that the rounding error of a long sum stays small."""
-    return reduction.op == "sum" and accumulated(reduction) in FLOATS
+    return reduction.op == "sum" and accumulator_dtype(reduction) in FLOATS
 
 
 def identity(reduction: Reduction, width: int) -> Accumulator:
-    start = [literal(reduction.identity, accumulated(reduction), width)]
+    start = [literal(reduction.identity, accumulator_dtype(reduction), width)]
     return [*start, literal(0, "i64", width)] if reduction.is_positional else start
 
 
@@ -46,11 +46,11 @@ def take(
     if not is_ordered:
         return join(to, reduction, a, [x, position])
     better = _is_better(to, reduction, x, a[0])
-    return [to.select(better, accumulated(reduction), x, a[0]), to.select(better, "i64", position, a[1])]
+    return [to.select(better, accumulator_dtype(reduction), x, a[0]), to.select(better, "i64", position, a[1])]
 
 
 def join(to: LlvmOperations, reduction: Reduction, a: Accumulator, b: Accumulator) -> Accumulator:
-    dtype = accumulated(reduction)
+    dtype = accumulator_dtype(reduction)
     match reduction.operation:
         case "sum":
             return [to.apply("add", dtype, [a[0], b[0]])]
@@ -73,7 +73,7 @@ def join(to: LlvmOperations, reduction: Reduction, a: Accumulator, b: Accumulato
 
 
 def _is_better(to: LlvmOperations, reduction: Reduction, x: str, than: str) -> str:
-    dtype = accumulated(reduction)
+    dtype = accumulator_dtype(reduction)
     comparison = "gt" if reduction.operation == "argmax" else "lt"
     if reduction.is_running:
         # The last of equal values wins, and the last NaN.
@@ -114,4 +114,4 @@ def finish(to: LlvmOperations, reduction: Reduction, a: Accumulator) -> str:
     """The result, in the dtype of the reduction."""
     if reduction.is_positional:
         return a[1]
-    return to.cast(a[0], accumulated(reduction), reduction.dtype)
+    return to.cast(a[0], accumulator_dtype(reduction), reduction.dtype)

@@ -37,7 +37,7 @@ from .print_kernel_module import (
     VectorizedNest,
     module_of,
     run_share,
-    weighed,
+    weigh_work,
 )
 from .runtime_sizes import LlvmSize, blocks, hint, load_sizes, sizes_in
 from .target_cpu import Host, host
@@ -88,7 +88,7 @@ def compiled(kernel: Kernel, boxes: Sequence[LoopNest], sizes: int, target: Host
 
 
 def print_module(kernel: Kernel, boxes: Sequence[LoopNest], target: Host) -> tuple[str, float]:
-    pieces = weighed([(box, choose(box, target)) for box in boxes if 0 not in box.extents[: box.rows]])
+    pieces = weigh_work([(box, choose(box, target)) for box in boxes if 0 not in box.extents[: box.rows]])
     count = len(kernel.dtypes)
     counts = [
         [

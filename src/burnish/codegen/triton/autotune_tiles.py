@@ -43,7 +43,7 @@ _chosen: dict[str, int] = {}
 _lock = thread_locks.lock()
 
 
-def tuned(
+def choose_tiles(
     launches: Sequence[Launch], device: int, toolchain_key: str, load: Load, seconds_of: Callable[[Run], float]
 ) -> list[PrintedKernel]:
     """`toolchain_key`: what else the time depends on, for example Triton's version."""

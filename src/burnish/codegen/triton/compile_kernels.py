@@ -22,7 +22,7 @@ from ...runtime.linking.cuda_module_loader import CudaKernel
 from ...schedule.loops.build_kernel import Launch
 from ...settings import current
 from ...tensors.fit_size_formulas import Point
-from .autotune_tiles import tuned
+from .autotune_tiles import choose_tiles
 from .compilation.cubin_cache import Cubin, compile_cubin, compile_cubins, toolchain_key, without_comments
 from .gpu_timing import seconds_of
 from .kernel_function import PrintedKernel, print_kernel
@@ -35,7 +35,7 @@ _lock = thread_locks.lock()
 
 def compile_kernels(launches: Sequence[Launch], device: int) -> list[CudaKernel]:
     if current().max_autotune:
-        printed = tuned(
+        printed = choose_tiles(
             launches, device, toolchain_key(architecture_of(device)), lambda some: loadable(some, device), seconds_of
         )
     else:

@@ -27,7 +27,7 @@ from .analysis.find_approximable_results import ROUGH, approximate_results
 from .analysis.narrow_indices import is_narrow_comparison, narrow_indices
 from .analysis.online_softmax import online_sums
 from .print_math_expansions import operation_text
-from .reduction_accumulators import accumulated, combine, position_dtype, starts
+from .reduction_accumulators import accumulator_dtype, combine, position_dtype, starts
 from .runtime_sizes import TritonSize, is_multiple, reach
 from .scalar_operations import TritonOperations, operand
 from .tiling import Tile, variables_of
@@ -276,7 +276,7 @@ class TritonLoopPrinter:
     def taken(self, reduction: Reduction) -> list[str]:
         """The values of the tile as inputs of the reduction, with its start value in masked places."""
         value = self.at_value(reduction.value)
-        source, wide = reduction.value.dtype, accumulated(reduction)
+        source, wide = reduction.value.dtype, accumulator_dtype(reduction)
         found = [operand(TritonOperations(self.emit_one).cast(value, source, wide))]
         if reduction.is_positional:
             counted = type_of(position_dtype(self.box))
@@ -303,7 +303,7 @@ class TritonLoopPrinter:
     def rounded(self, reduction: Reduction, text: str) -> str:
         if reduction.is_positional:
             return self.emit_one(TritonOperations(self.emit_one).cast(text, position_dtype(self.box), "i64"))
-        return self.emit_one(TritonOperations(self.emit_one).cast(text, accumulated(reduction), reduction.dtype))
+        return self.emit_one(TritonOperations(self.emit_one).cast(text, accumulator_dtype(reduction), reduction.dtype))
 
     def group(self, parts: list[str]) -> str:
         return parts[0] if len(parts) == 1 else f"({', '.join(parts)})"

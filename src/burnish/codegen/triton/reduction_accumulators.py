@@ -15,7 +15,7 @@ FEW_POSITIONS = 1 << 31
 
 def starts(reduction: Reduction, box: LoopNest, is_empty: bool) -> list[tuple[str, str]]:
     """The start values and their dtypes. A position starts behind all others, and is 0 if there are none."""
-    dtype = accumulated(reduction)
+    dtype = accumulator_dtype(reduction)
     value = reduction.identity
     found = [(literal(float(value) if dtype in FLOATS else value, dtype), dtype)]
     if reduction.is_positional:
@@ -34,7 +34,7 @@ def position_dtype(box: LoopNest) -> str:
     return "i32" if sum((size - 1) * step for size, step in pairs) < FEW_POSITIONS - 1 else "i64"
 
 
-def accumulated(reduction: Reduction) -> str:
+def accumulator_dtype(reduction: Reduction) -> str:
     """The dtype it is computed in: f32 for half precision, and i32 for booleans and small integers, which wrap around
     when they are cast back."""
     dtype = reduction.value.dtype

@@ -97,28 +97,28 @@ LEAST, MOST = 64, 1 << 14
 """Bounds for the elements of a tile."""
 
 
-def varied(tile: Tile, rows: int, variant: TileVariant) -> Tile:
+def vary_tile(tile: Tile, rows: int, variant: TileVariant) -> Tile:
     """The same rows in tiles of another size. Whole tiles stay whole: they hold more or fewer rows."""
     if variant == PLAIN or tile.chunks:
         return tile
     elements = tile.rows * max(tile.inner, 1)
-    size = shifted(elements, variant.size, LEAST, MOST)
+    size = shift_within_bounds(elements, variant.size, LEAST, MOST)
     some, inner = tile.rows, tile.inner
     if tile.whole:
         some = min(max(size // max(inner, 1), 1), power_of_two(rows))
     else:
         inner = max(size // some, 1)
-    warps = shifted(tile.warps, variant.warps, 1, min(16, max(some * max(inner, 1) // 32, 1)))
+    warps = shift_within_bounds(tile.warps, variant.warps, 1, min(16, max(some * max(inner, 1) // 32, 1)))
     return Tile(some, inner, tile.whole, warps, -(-rows // some))
 
 
-def shifted(n: int, steps: int, least: int, most: int) -> int:
+def shift_within_bounds(n: int, steps: int, least: int, most: int) -> int:
     """Doubles or halves `steps` times within the bounds. A number beyond a bound already is not moved further."""
     return min(max(n << steps if steps > 0 else n >> -steps, min(least, n)), max(most, n))
 
 
 def tile_of(box: LoopNest, variant: TileVariant = PLAIN) -> Tile:
-    return varied(plain_tile_of(box), math.prod(box.extents[: box.rows]), variant)
+    return vary_tile(plain_tile_of(box), math.prod(box.extents[: box.rows]), variant)
 
 
 def plain_tile_of(box: LoopNest) -> Tile:

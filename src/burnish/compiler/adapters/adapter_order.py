@@ -137,7 +137,7 @@ ADAPTERS = (
 )
 
 
-def adapted(compiled: Any, around: Surroundings) -> CompiledFn:
+def wrap_in_adapters(compiled: Any, around: Surroundings) -> CompiledFn:
     """The compiled graph inside all adapters that it needs."""
     names: list[str] = []
     for adapter in ADAPTERS:

@@ -37,7 +37,9 @@ class ProductCanonicalizer(Rewriter):
                 if plain and bias.shape == (args[2].shape[1],):
                     return self.linear(args[1], args[2], bias)
             case "aten.convolution.default" if args[0].ndim > 2 and len(args[3]) == args[0].ndim - 2:
-                stride, padding, dilation, output_padding = (spread(args[k], args[0]) for k in (3, 4, 5, 7))
+                stride, padding, dilation, output_padding = (
+                    number_per_dimension(args[k], args[0]) for k in (3, 4, 5, 7)
+                )
                 return self.build.apply(
                     CONV, (*args[:3], None, None, stride, padding, dilation, args[6], output_padding, args[8])
                 )
@@ -47,7 +49,7 @@ class ProductCanonicalizer(Rewriter):
         return self.build.apply(LINEAR, (x, self.build.view(w, Permute((1, 0))), bias, None, None))
 
 
-def spread(numbers: Any, x: Value) -> tuple[int, ...]:
+def number_per_dimension(numbers: Any, x: Value) -> tuple[int, ...]:
     """One number for each spatial dimension; torch also accepts one for all."""
     found = tuple(numbers)
     return found * (x.ndim - 2) if len(found) == 1 else found

@@ -32,7 +32,7 @@ from .number_inputs import NumberInputs, tensor_of_number
 from .replace_cudnn_batch_norm import CUDNN
 from .schema_facts import declared, signature_of
 from .storage_offsets import AS_STRIDED, check_offset, result_offsets
-from .trace_tensor import TraceTensor, gradient_type, lazily
+from .trace_tensor import TraceTensor, gradient_type, mark_lazy_view
 from .traceability import why_not_input
 from .validate_call_in_eager import confirm
 
@@ -192,11 +192,11 @@ class AtenTracer:
         offsets = self.offsets(made if isinstance(made, Value) else made[0], args)
         with inference_mode_of_result(func, args):
             if isinstance(made, Value):
-                return lazily(func, args, TraceTensor.make(made, offsets[0] if offsets else 0))
+                return mark_lazy_view(func, args, TraceTensor.make(made, offsets[0] if offsets else 0))
             results = [
                 lengths.get(k)
                 if value is None
-                else lazily(func, args, TraceTensor.make(value, offsets[k] if offsets else 0))
+                else mark_lazy_view(func, args, TraceTensor.make(value, offsets[k] if offsets else 0))
                 for k, value in enumerate(made)
             ]
         return results if signature.returns_list else tuple(results)

@@ -49,7 +49,7 @@ LAZY = {
 }
 
 
-def lazily(func: Any, args: tuple, made: TraceTensor) -> TraceTensor:
+def mark_lazy_view(func: Any, args: tuple, made: TraceTensor) -> TraceTensor:
     """Set the conj or neg bit of a view that has it in eager: torch's C++ code reads it
     (`ops.elementwise.lazy_conj_neg`)."""
     x = args[0] if args else None

@@ -20,7 +20,7 @@ from .tensor_guard_layout import tensor_layout
 TABLES = ("_parameters", "_buffers")
 
 
-def owned(module: torch.nn.Module, names: Sequence[str], watch: Watch) -> Callable[..., Any] | None:
+def tensors_of_module(module: torch.nn.Module, names: Sequence[str], watch: Watch) -> Callable[..., Any] | None:
     layout = tensor_layout()
     if layout is None:
         return None

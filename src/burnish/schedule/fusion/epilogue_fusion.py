@@ -67,12 +67,12 @@ def epilogue_of(node: Node, reader_of: Callable[[Value], Node | None]) -> Epilog
                 break
         elif result.shape != value.shape or result.type.device != value.type.device:
             break
-        elif (other := added(reader, value)) is not None:
+        elif (other := added_tensor(reader, value)) is not None:
             if residual is not None or expression is not product:
                 break
             residual, length = other, len(made) + 1
         else:
-            following = applied(reader, value, expression)
+            following = apply_elementwise(reader, value, expression)
             if following is None:
                 break
             expression, length = following, len(made) + 1
@@ -91,7 +91,7 @@ def is_reshape(node: Node) -> bool:
     return node.args[0].type.is_contiguous and result is not None and result.type.is_contiguous
 
 
-def added(node: Node, value: Value) -> Value | None:
+def added_tensor(node: Node, value: Value) -> Value | None:
     """The tensor of the same shape that a node adds to the value."""
     if node.op.name != "aten.add.Tensor" or node.kwargs.get("alpha", 1) != 1:
         return None
@@ -102,7 +102,7 @@ def added(node: Node, value: Value) -> Value | None:
     return other if other.dtype is value.dtype else None
 
 
-def applied(node: Node, value: Value, expression: Scalar) -> Scalar | None:
+def apply_elementwise(node: Node, value: Value, expression: Scalar) -> Scalar | None:
     """The expression after an element-wise operator whose only tensor is this value."""
     if not isinstance(node.op.rule, Pointwise) or node.op is RESTRIDE or set(node.operands) != {value}:
         return None

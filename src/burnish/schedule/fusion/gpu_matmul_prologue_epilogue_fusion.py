@@ -320,11 +320,11 @@ class EpilogueWriter:
             total = constant(0, len(shape))
             for x, stride in zip(index, asked.type.stride, strict=True):
                 total = total + x * stride
-            return total.offset, collapsed(total, shape, variables)
+            return total.offset, strides_of_variables(total, shape, variables)
 
         def answer(asked: Value, index: Index) -> Scalar | None:
             if asked is finder.product and product is not None:
-                if [collapsed(x, shape, variables) for x in index] != [units[dim] for dim in dims]:
+                if [strides_of_variables(x, shape, variables) for x in index] != [units[dim] for dim in dims]:
                     raise FusionRefused("elements are computed from others of the product")
                 return product
             if asked is value or self.is_inner(asked):
@@ -361,7 +361,7 @@ def grouped(shape: tuple[int, ...], sizes: tuple[int, ...], dims: tuple[int, ...
     return tuple(reversed(found)) if rest == 1 else None
 
 
-def collapsed(x: Affine, shape: tuple[int, ...], variables: tuple[int, ...]) -> tuple[int, ...]:
+def strides_of_variables(x: Affine, shape: tuple[int, ...], variables: tuple[int, ...]) -> tuple[int, ...]:
     """The stride of each kernel variable. The dimensions of one variable must collapse into one stride."""
     strides, inner = [0, 0, 0, 0], [1, 1, 1, 1]
     for size, step, variable in reversed(list(zip(shape, x.coefficients, variables, strict=True))):

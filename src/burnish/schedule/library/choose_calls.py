@@ -173,7 +173,7 @@ class Chooser(Rewriter):
 
     def chosen(self, spec: Spec) -> Choice:
         if spec not in self.choices:
-            self.choices[spec] = affordable(spec, chosen(spec))
+            self.choices[spec] = spend_fuel(spec, chosen(spec))
         return self.choices[spec]
 
     def chosen_before(self, node: Node) -> Any:
@@ -434,7 +434,7 @@ def chosen(spec: Spec) -> Choice:
     return choose(spec, seconds=SECONDS)
 
 
-def affordable(spec: Spec, choice: Choice) -> Choice:
+def spend_fuel(spec: Spec, choice: Choice) -> Choice:
     """Any call but eager's own costs fuel."""
     eager = candidates(spec)[0]
     if choice.candidate.name == eager.name or fuel.allows("choose_calls", spec, choice.candidate.name):

@@ -77,7 +77,7 @@ def measure(candidates: Sequence[Candidate], seconds: float) -> Measurement:
         dropped: dict[str, str] = {}
         for candidate in candidates:
             try:
-                runs[candidate.name] = ready(candidate, inputs)
+                runs[candidate.name] = warm_up_candidate(candidate, inputs)
             except Exception as error:
                 reraise_from_outside(error)
                 if candidate is candidates[0]:
@@ -152,7 +152,7 @@ def why_not_as_said(candidate: Candidate, result: torch.Tensor) -> str | None:
     return None
 
 
-def ready(candidate: Candidate, inputs: Mapping[str, torch.Tensor]) -> Callable[[], object]:
+def warm_up_candidate(candidate: Candidate, inputs: Mapping[str, torch.Tensor]) -> Callable[[], object]:
     """The candidate as it will run, after a first run that showed that it works."""
     operands = bind(candidate, inputs)
     if candidate.steps is not None and not candidate.further:

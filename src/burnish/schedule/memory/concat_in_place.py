@@ -67,14 +67,14 @@ def concat_in_place(graph: Graph) -> Graph:
     for node in graph.nodes:
         result = node.results[0] if node.results else None
         if result in places:
-            env[result] = assembled(new, env, node, *places[result])  # type: ignore[index]
+            env[result] = assemble_parts(new, env, node, *places[result])  # type: ignore[index]
             continue
         new.copy_node(node, env, result and result.name)
     new.copy_ends(graph, env)
     return new
 
 
-def assembled(
+def assemble_parts(
     graph: Graph, env: dict[Value, Value], node: Node, buffer: ConcatBuffer, of: int, first: int, count: int
 ) -> Value:
     """The value made of parts of its buffer. Parts that are not written yet are written first."""

@@ -39,7 +39,7 @@ def order_products(
             if not (is_product(before) and is_product(unit)) or unit.needs >> before.number & 1:
                 break
             shared = sum(x.type.bytes for x in reads[unit.number] & reads[before.number] if last[x] == at)
-            if allocated(before) <= freed(before, at - 1) or allocated(unit) >= freed(unit, at) - shared:
+            if allocated_bytes(before) <= freed(before, at - 1) or allocated_bytes(unit) >= freed(unit, at) - shared:
                 break
             order[at - 1], order[at] = unit, before
             for storage in reads[unit.number] | reads[before.number]:
@@ -56,7 +56,7 @@ def is_product(unit: Unit) -> bool:
     return target is not None and not target.has_arena
 
 
-def allocated(unit: Unit) -> int:
+def allocated_bytes(unit: Unit) -> int:
     assert isinstance(unit.what, Node)
     return sum(value.type.bytes for value in unit.what.results if value is not None)
 

@@ -60,7 +60,7 @@ def guard_answer(m: Any, function: FunctionType, args: tuple, kwargs: dict, answ
     if not constant or None in operands or not is_comparable(answer):
         m.stop(breaks.OPAQUE_CALL, f"{function.__qualname__} of an object, which may change")
     asked = functools.partial(function, **kwargs) if kwargs else function
-    m.guard_outcome(Expression(answers_alike, (asked, copied(answer), *operands)), True)
+    m.guard_outcome(Expression(answers_alike, (asked, copy_answer(answer), *operands)), True)
 
 
 def may_change(m: Any, function: FunctionType, value: Any) -> bool:
@@ -233,12 +233,12 @@ def is_named_tuple(value: Any) -> bool:
     return issubclass(type(value), tuple) and type(value).__module__ in MODULES
 
 
-def copied(answer: Any) -> Any:
+def copy_answer(answer: Any) -> Any:
     """The program gets the answer itself, and may change it."""
     if type(answer) in (list, set, frozenset, tuple) or is_named_tuple(answer):
-        parts = map(copied, answer)
+        parts = map(copy_answer, answer)
         return tuple.__new__(type(answer), parts) if isinstance(answer, tuple) else type(answer)(parts)
-    return {k: copied(v) for k, v in answer.items()} if type(answer) is dict else answer
+    return {k: copy_answer(v) for k, v in answer.items()} if type(answer) is dict else answer
 
 
 def is_alias(value: Any) -> bool:

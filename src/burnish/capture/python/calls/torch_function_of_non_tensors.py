@@ -53,7 +53,7 @@ def call(m: Any, function: Any, args: tuple, kwargs: dict) -> Any:
     """A call of a torch function by the rules of its arguments; MISSING where no rule is asked, or one of a tensor."""
     if not takes_rules(args) and not (kwargs and takes_rules(kwargs.values())) or _count_modes():
         return MISSING
-    shown = received(function, args, kwargs)
+    shown = receive_first_call(function, args, kwargs)
     if shown is None or not is_call_of(function, shown.function):
         return MISSING
     values = first_of_each_kind(shown)
@@ -68,7 +68,7 @@ def operator(m: Any, left: torch.Tensor, right: Any, method: str, reflected: str
     slot = getattr(torch.Tensor, method, None)
     if slot is None:  # divmod
         return m.call(operate, (left, right, method, reflected, (), None), {})
-    shown = received(slot, (left, right), {})
+    shown = receive_first_call(slot, (left, right), {})
     values = () if shown is None else first_of_each_kind(shown)
     if values is None:
         if has_rule(type(right)) or slot(left, right) is not NotImplemented:
@@ -91,7 +91,7 @@ def takes_rules(values: Iterable[Any]) -> bool:
     return False
 
 
-def received(function: Any, args: tuple, kwargs: dict) -> ReceivedCall | None:
+def receive_first_call(function: Any, args: tuple, kwargs: dict) -> ReceivedCall | None:
     """The first call that torch shows to modes; None where it shows none."""
     probe, modes = CallProbe(), _count_modes()
     try:

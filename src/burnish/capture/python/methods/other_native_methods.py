@@ -283,7 +283,7 @@ def _compare(m: Any, owner: Any, name: str, args: tuple, kwargs: dict, method: C
         return m.call(operator_protocol_polyfills.not_equal, (owner, *args), kwargs)
     if len(args) != 1 or name == "__ne__" and lookup(m, type(owner), "__eq__")[1] is not object:
         return MISSING
-    return name == "__eq__" if truth_and_identity.same(m, owner, args[0]) else NotImplemented
+    return name == "__eq__" if truth_and_identity.is_same(m, owner, args[0]) else NotImplemented
 
 
 def _reduce(m: Any, owner: Any, name: str, args: tuple, kwargs: dict, method: Callable) -> Any:

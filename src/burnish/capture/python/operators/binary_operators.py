@@ -31,7 +31,7 @@ from ..polyfills.torch_function_polyfills import has_rule
 from . import functions_called_by_guards, iteration, subscripts
 from .guard_before_native_read import check_key, expose, refuse_unhashed_key, settle_all, settled
 from .guard_identity_comparisons import guard_comparison, guard_elements
-from .truth_and_identity import same
+from .truth_and_identity import is_same
 from .value_kinds import (
     BUILTIN_CONTAINERS,
     CHANGEABLE,
@@ -143,7 +143,7 @@ def has_own_method(m: Any, operation: Callable, left: Any, right: Any) -> bool:
 def _of_objects(m: Any, operation: Callable, left: Any, right: Any) -> Any:
     left_kind, right_kind = type(left), type(right)
     if operation in (operator.eq, operator.ne) and identity_decides_between(left_kind, right_kind):
-        return same(m, left, right) == (operation is operator.eq)
+        return is_same(m, left, right) == (operation is operator.eq)
     if (
         has_own_method(m, operation, left, right)
         or operation is operator.ne

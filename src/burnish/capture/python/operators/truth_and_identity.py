@@ -114,7 +114,7 @@ def same_number(left: Any, right: Any) -> bool:
     return left == right
 
 
-def same(m: Any, left: Any, right: Any) -> bool:
+def is_same(m: Any, left: Any, right: Any) -> bool:
     answer = left is right or m.cached_answers is not None and m.cached_answers.same(left, right)
     if m.chosen and any(min_max_of_tensors.is_chosen(m, x) for x in (left, right) if isinstance(x, torch.Tensor)):
         m.stop(breaks.DATA_BRANCH, "which of its arguments min() or max() returns")

@@ -33,7 +33,7 @@ class IndexFunctionRegion(GraphRegion):
     ):
         """`sizes`: of batch, heads, queries and keys. `score`: the type of the first argument, if it is a score."""
         super().__init__(m, name, [])
-        self.indices = [spread(size, count, device) for size, count in zip(sizes, SAMPLES, strict=True)]
+        self.indices = [spread_samples(size, count, device) for size, count in zip(sizes, SAMPLES, strict=True)]
         views = [x.view([-1 if at == dim else 1 for at in range(4)]) for dim, x in enumerate(self.indices)]
         self.has_score = score is not None
         scores = []
@@ -134,7 +134,7 @@ def index() -> Any:
     """The target of the calls that stand for the arguments. They are not part of the graph."""
 
 
-def spread(size: int, count: int, device: torch.device) -> torch.Tensor:
+def spread_samples(size: int, count: int, device: torch.device) -> torch.Tensor:
     """Some of the numbers below `size`, in order: the first ones, the last one, and some between."""
     chosen = sorted({0, size - 1, *[k * size // count for k in range(count)], min(1, size - 1)})
     return torch.tensor(chosen[: count - 1] + chosen[-1:] if len(chosen) > count else chosen, device=device)

@@ -69,7 +69,7 @@ def cores() -> int:
     return max(here // int(processes), 1) if processes.isdecimal() and int(processes) else here
 
 
-def wanted() -> int:
+def wanted_workers() -> int:
     """How many workers are allowed."""
     if why_not() is not None:
         return 0
@@ -245,14 +245,14 @@ class Workers:
 
 def start_early() -> None:
     """Starts workers before the kernels are known, so that Triton has been imported when they are."""
-    count = wanted()
+    count = wanted_workers()
     if count:
         _of_this_process().start(count)
 
 
 def compiled(jobs: Sequence[Job]) -> list[CompiledKernel | None]:
     """In the order given; None for jobs that must be compiled in this process."""
-    count = wanted()
+    count = wanted_workers()
     if not count:
         return [None] * len(jobs)
     futures = _of_this_process().take(jobs, count)
