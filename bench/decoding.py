@@ -86,7 +86,7 @@ def model_of(layers: int, dtype: torch.dtype) -> Any:
 
 
 def read_each_token(model: Any) -> int:
-    """Bytes of the weights read for a token: all but the embedding, of which only one row is read."""
+    """Bytes of the weights read for a token: all but the embedding: only one of its rows is read."""
     named = [*model.named_parameters(), *((name, b) for name, b in model.named_buffers() if "rotary" not in name)]
     return sum(tensor.nbytes for name, tensor in named if "embed_tokens" not in name)
 

@@ -1,4 +1,4 @@
-"""Attackers: programs that nobody here wrote, made at random or taken from elsewhere, compiled beside eager.
+"""Attackers: programs from outside, made at random or taken from elsewhere, compiled beside eager.
 
     python -m bench.attack.programs --seed 7 --count 1000       the language corpus with changed texts
     python -m bench.attack.errors --seed 7 --count 1000         operators that fail on their data

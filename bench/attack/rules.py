@@ -6,7 +6,7 @@
 A program for symbolic sizes is accepted for others where shape rules give the same formulas and `confirm` passes. If
 both accept what the kernel refuses, a program reads foreign memory. Each ATen call with a rule that occurs in torch's
 samples is repeated with other integers, and with other sizes of its operands: 0, 1, 2, the neighbours, and numbers
-beyond all sizes. Types must be those of the kernel's results. To refuse more is no error: the graph is made again.
+beyond all sizes. Types must be those of the kernel's results. Refusing more is not an error: the graph is made again.
 """
 
 from __future__ import annotations

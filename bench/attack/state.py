@@ -80,7 +80,7 @@ def observed(plan: Plan, compiler: Callable[[Any], Any]) -> tuple[list[dict[str,
 
 
 def one_call(world: World, run: Any, number: int) -> dict[str, Any]:
-    """All that a user sees of a call. Tensors are copied as they were; aliases are told by position."""
+    """All that a user sees of a call. Tensors are copied as they were; aliases are given by position."""
     args = world.args(number)
     given = [*tree_leaves(args), *world.tensors()]
     world.log.clear()

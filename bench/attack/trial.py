@@ -453,7 +453,7 @@ def distribution(ratios: Sequence[tuple[float, str]], largest: int = 5) -> list[
 
 @contextmanager
 def as_attacked() -> Iterator[None]:
-    """Compiled code is kept also where it is slower, draws eager's random numbers, and is made anew."""
+    """Compiled code is kept also where it is slower, draws eager's random numbers, and is compiled again."""
     before = torch.get_num_threads()
     torch.set_num_threads(1)
     try:

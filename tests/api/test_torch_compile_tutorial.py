@@ -59,7 +59,7 @@ def test_function_is_compiled_by_a_decorator():
 
     agree(waves, decorated, (torch.randn(3), torch.randn(3)), (torch.randn(3), torch.randn(3)))
     assert [operations(graph) for graph in recording.graphs] == [["sin", "cos", "add"]]
-    assert recording.runs == 5, "six calls, of which the first is eager's own run"
+    assert recording.runs == 5, "six calls; the first is eager's own run"
 
 
 def test_decorator_needs_no_parentheses():

@@ -74,7 +74,7 @@ ORDER = {positional: ("a", "b", "c", "d"), named: ("a", "b", "c"), starred: ("a"
 
 
 def in_order(function, values):
-    """What ``function`` answers, in the order of its variables."""
+    """Results of ``function``, in the order of its variables."""
     shown = ("a", "b", "rest", "c", "d", "more") if function is starred else ORDER[function]
     return tuple(dict(zip(shown, values, strict=True))[name] for name in ORDER[function])
 

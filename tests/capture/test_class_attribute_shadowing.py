@@ -42,7 +42,7 @@ CASES = {
     "an operator": (lambda x, obj: x * (obj + 1), shadow("__add__", lambda self, other: 11.0)),
     "a class method": (lambda x, obj: x * type(obj).made(), shadow("made", classmethod(lambda cls: 11.0))),
     "a property": (lambda x, obj: x * obj.scaled(), shadow("scaled", property(lambda self: lambda: 11.0))),
-    "a name that nobody had": (lambda x, obj: x * (11.0 if hasattr(obj, "extra") else 1.0), shadow("extra", 1)),
+    "a name that no class had": (lambda x, obj: x * (11.0 if hasattr(obj, "extra") else 1.0), shadow("extra", 1)),
     "a default": (lambda x, obj: x * getattr(obj, "extra", 1.0), shadow("extra", 11.0)),
     "a way to look further": (
         lambda x, obj: x * getattr(obj, "extra", 1.0),

@@ -244,7 +244,7 @@ def test_a_set_with_more_changes_than_are_recorded_keeps_its_elements():
 
 
 def test_the_table_of_a_copied_set_is_guarded():
-    """Equal sets in one order, of which the second has a larger table."""
+    """Equal sets in one order. The second has a larger table."""
 
     def fn(x, seen):
         copied = set(seen)

@@ -210,7 +210,7 @@ def test_kernels_for_attention_are_chosen_in_the_graph_of_another_backend():
 
 
 def as_set(change, ask, values):
-    """The answers to a question about a setting, while the caller changes it."""
+    """The results of queries of a setting, while the caller changes it."""
     compiled = burnish.compile(lambda x: (x * 2, ask()))
     before = ask()
     try:

@@ -594,7 +594,7 @@ def test_gradients_that_are_dropped_leave_before_the_graph_runs():
 
 @pytest.mark.parametrize("backend", ["eager", "burnish"])
 def test_gradients_are_no_views_of_what_autograd_computed(backend):
-    """The formula of a product ends in a transposition: a view, unless it is told apart as autograd does."""
+    """The formula of a product ends in a transposition: a view, unless it is distinguished as autograd does."""
     burnish.reset()
     model = nn.Linear(4, 3)
     optimizer = SGD(model.parameters(), lr=0.1)

@@ -108,7 +108,7 @@ def test_gradients_cleared_after_the_step_are_no_outputs():
     (graph,) = seen.graphs
     (outputs,) = next(n for n in graph.graph.nodes if n.op == "output").args
     assert len(outputs) == 1  # the loss
-    assert not any(n.target == "clone" for n in graph.graph.nodes)  # nobody else holds the gradients
+    assert not any(n.target == "clone" for n in graph.graph.nodes)  # nothing else holds the gradients
 
 
 def test_a_step_with_a_closure():

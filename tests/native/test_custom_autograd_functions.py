@@ -226,7 +226,7 @@ TENSOR_CODE = {
     "the second needs gradients": (gradients_of(lambda x, y: Product.apply(x, y), False, True), two(4)),
     "an output without gradients": (gradients_of(lambda x: Ranked.apply(x)), one(6)),
     "two outputs": (gradients_of(lambda x: Two.apply(x)), one(4)),
-    "two outputs of which one is used": (gradients_of(lambda x: Two.apply(x)[1].sin()), one(4)),
+    "two outputs, one of them used": (gradients_of(lambda x: Two.apply(x)[1].sin()), one(4)),
     "differentiable once": (gradients_of(lambda x: Once.apply(x).sin()), one(4)),
     "arguments of other kinds": (gradients_of(lambda x: Arguments.apply(x, 2.5, "abc", (0,))), one(3, 3)),
     "a default that is not used": (gradients_of(lambda x: Default.apply(x, torch.tensor(3.0)).sin()), one(4)),

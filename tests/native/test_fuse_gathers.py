@@ -19,7 +19,7 @@ PICKS = {
     "embedding, turned": lambda w, i: F.embedding(i, w).transpose(0, 2).contiguous(),
     "embedding, cut and turned": lambda w, i: F.embedding(i, w)[1:, :, ::2].reshape(-1, 6).t().exp(),
     "embedding, seen twice": lambda w, i: (e := F.embedding(i, w)).mT.sin() + e.mT[:, 1:2] + e.flatten().sum(),
-    "embedding of which a view is returned": lambda w, i: ((e := F.embedding(i, w).mT), e + 1),
+    "embedding whose view is returned": lambda w, i: ((e := F.embedding(i, w).mT), e + 1),
     "embedding that is returned": lambda w, i: F.embedding(i, w),
     "rows": lambda w, i: w[i].relu(),
     "rows from the end": lambda w, i: w[-1 - i] + 1,

@@ -169,7 +169,7 @@ def test_views_of_symbolic_sizes():
 
 
 def test_a_products_result_is_made_in_its_shape():
-    """A product of three dimensions is one of two: its result is no view of that. (The first call may be eager's.)"""
+    """A product of three dimensions is one of two: its result is not a view of it. (The first call may be eager's.)"""
     block = nn.Sequential(nn.Linear(64, 64), nn.GELU(), nn.Linear(64, 64)).eval()
     compiled = burnish.compile(block, fullgraph=True)
     with torch.no_grad():

@@ -109,7 +109,7 @@ def convolutions(*after):
 @pytest.mark.parametrize(
     "after,allowed",
     [
-        ([lambda: nn.SiLU(inplace=True)], 0.85),  # of which eager saves what it is computed from, as it was
+        ([lambda: nn.SiLU(inplace=True)], 0.85),  # eager saves its input, as it was before the call
         ([nn.SiLU], 0.85),
         ([nn.ReLU, lambda: nn.MaxPool2d(3, 1, 1)], 0.9),  # of whose operand the shape is enough
     ],

@@ -44,7 +44,7 @@ def exactly(q, k, v, mask=None, scale=None):
 
 
 def check(q, k, v, mask=None, scale=None):
-    """With at most eager's error, into memory of which nothing else changes."""
+    """With at most eager's error, and no other memory changes."""
     spec = spec_of(q, k, v, mask, scale)
     shape = (*q.shape[:3], v.shape[3])
     output = TensorType.contiguous(shape, q.dtype)

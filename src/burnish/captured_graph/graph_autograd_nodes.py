@@ -9,8 +9,8 @@ A compiled graph is one node of autograd unless
 - two outputs share no node that saves tensors: eager frees those nodes separately, so backward may run from each.
 
 The compiler looks for pieces in its trace. `runtime.program.several_autograd_nodes` looks for the same ones in a graph
-that eager has made. A *port* is a tensor between pieces: an output, an intermediate result of which only the gradient
-is passed on (`inner`), or an output that is a view of an input or of another output (`alias`).
+that eager has made. A *port* is a tensor between pieces: an output, an intermediate result whose gradient alone is
+passed on (`inner`), or an output that is a view of an input or of another output (`alias`).
 """
 
 from __future__ import annotations

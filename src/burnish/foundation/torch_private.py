@@ -434,7 +434,7 @@ OPDEFS = private(
 )
 set_ctx_getter = private(
     "torch._library.fake_impl.set_ctx_getter",
-    "answers custom operators that ask for a size from data; without it such sizes are unknown",
+    "gives custom operators a size from data; without it such sizes are unknown",
     None,
 )
 operator_entries = private(

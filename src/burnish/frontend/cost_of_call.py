@@ -32,7 +32,7 @@ def cost(fn: Any, *, runs: int = 5) -> Callable[..., Cost]:
     if why is not None:
         raise UserError(why.replace("burnish.compile", "burnish.cost"))
     if runs < 3:
-        raise UserError(f"burnish.cost(runs={runs}): at least 3, of which the first two compile.")
+        raise UserError(f"burnish.cost(runs={runs}): at least 3, as the first two compile.")
     original = original_of(fn)
 
     def costed(*args: Any, **kwargs: Any) -> Cost:

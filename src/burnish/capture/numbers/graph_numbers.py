@@ -213,8 +213,8 @@ def tensor_of(m: Any, args: tuple, kwargs: dict) -> Any:
 
 
 def filled_alike(numbers: Any, dtype: torch.dtype | None) -> Any:
-    """The numbers of which ``torch.full`` makes what ``torch.tensor`` makes of these, which converts them without a
-    check where they do not fit, and raises errors of its own. None if there are none."""
+    """The numbers from which ``torch.full`` makes the tensor that ``torch.tensor`` makes from these. The latter
+    converts numbers that do not fit without a check, and raises errors of its own. None if there are none."""
     has_float = any(isinstance(number, float) for number in numbers)
     dtype = dtype or (torch.get_default_dtype() if has_float else torch.int64)
     if dtype.is_floating_point:

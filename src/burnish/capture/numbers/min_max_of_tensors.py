@@ -75,7 +75,7 @@ def why_not_hidden(m: Any, built: list[Any]) -> str | None:
     results = {storage_of(chosen.result): chosen.result for chosen in m.chosen}
     for chosen in m.chosen:
         if writes_of_calls.may_change_after(m.recorder.calls, chosen.position):
-            return "min() or max() of tensors, one of which may be written to afterwards"
+            return "min() or max() of tensors that may be written to afterwards"
     if any(type(x) is torch.Tensor and results.get(storage_of(x), x) is not x for x in built):
         return "a view of the result of min() or max() of tensors"
     return None

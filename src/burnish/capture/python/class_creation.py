@@ -178,7 +178,7 @@ def make_class(m: Any, new: Any, args: tuple, kwargs: dict) -> Any:
     if len(args) != 4 or not isinstance(args[2], tuple) or not isinstance(args[3], dict):
         return m.plainly(new, *args, **kwargs)  # a TypeError
     if type(args[3]) is not dict:
-        return refuse(m, "a namespace that is no plain dictionary")
+        return refuse(m, "a namespace that is not a plain dictionary")
     why = why_not_make(m, args[0], args[2])
     if why is not None:
         return refuse(m, why)

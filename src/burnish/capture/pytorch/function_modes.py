@@ -76,7 +76,7 @@ def enter_device(m: Any, device: torch.device) -> torch.device:
 
 
 UNSEEN = frozenset(("torch.autograd", "torch._tensor", "torch.utils.checkpoint", "torch.utils.hooks", "torch"))
-"""Modules with functions of which a segment holds other calls than torch would show to a mode."""
+"""Modules with functions for which a segment holds other calls than torch would show to a mode."""
 IN_TORCH = frozenset(
     ("backward", "grad", "register_hook", "register_post_accumulate_grad_hook", "checkpoint", "cond")
     + ("setup_input_hook", "setup_output_hook")

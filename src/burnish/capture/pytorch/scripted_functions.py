@@ -83,7 +83,7 @@ def with_constants(m: Any, function: torch.jit.ScriptFunction, args: tuple) -> t
 
 
 def can_be_constant(m: Any, arg: Any) -> bool:
-    """Whether an argument is a tensor of known data whose copy lies in memory as it does."""
+    """Whether an argument is a tensor of known data whose copy has the same layout."""
     return is_known(m, arg) and not arg.storage_offset() and arg.detach().clone().stride() == arg.stride()
 
 

@@ -272,7 +272,7 @@ def sizes_by_tensor(func: Any, args: tuple, kwargs: dict) -> bool:
     name = name_of(func)
     if name == "__getitem__":
         return _has_tensor_in_slice(args[1])
-    if name == "one_hot":  # whether there are as many classes as it is told is checked
+    if name == "one_hot":  # it checks the number of classes against the data
         count = args[1] if len(args) > 1 else kwargs.get("num_classes", -1)
         return isinstance(count, Tensor) or count == -1
     if name in ("full", "new_full"):

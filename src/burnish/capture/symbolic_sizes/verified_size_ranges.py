@@ -54,7 +54,7 @@ Facts = tuple[tuple, tuple[int, ...]]
 
 
 class SizeBox:
-    """`equal` are pairs of functions of a point, of which the trace took one for the other. `claims` are sizes of
+    """`equal` are pairs of functions of a point that the trace took for one. `claims` are sizes of
     results, as functions of a point: what the program did with them follows those."""
 
     def __init__(

@@ -82,12 +82,12 @@ class Judge:
 
 def main() -> None:
     """Judge the graphs whose files are named on standard input."""
-    answers = os.fdopen(os.dup(1), "w")
+    verdicts = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)  # what compiled programs print is not a verdict
     for line in sys.stdin:
         path, _, least = line.strip("\n").partition("\t")
         graph = StraightLine(**torch.load(path, weights_only=False))
-        print(judged(graph, float(least) if least else None), file=answers, flush=True)
+        print(judged(graph, float(least) if least else None), file=verdicts, flush=True)
 
 
 def judged(graph: StraightLine, least: float | None = None) -> str:

@@ -74,7 +74,7 @@ def erf(x: Scalar) -> Scalar:
 
 
 def erfc(x: Scalar) -> Scalar:
-    """Computed in f64, where x**2 and hence the argument of the exponential are exact."""
+    """Computed in f64, where x**2 is exact, and so is the argument of the exponential."""
     size = at_most(magnitude(cast(x, "f64")), 10.2)
     place = (size - 2.5) / (size + 2.5)
     value = polynomial(place, ERFC) * wide_exp2(size * size * (-1.0 / math.log(2.0)))

@@ -97,7 +97,7 @@ def fused(
     **options: Any,
 ) -> None:
     """Calls a rule below for each parameter. It gets the gradient to follow, the old value and the states of the
-    parameter, of which some lists are empty, and returns the new value."""
+    parameter (some lists are empty), and returns the new value."""
     for k, (param, grad) in enumerate(zip(params, grads, strict=True)):
         step = Guarded(found_inf)
         change, old = unscaled(step, grad, grad_scale, maximize), as_compute_dtype(param)

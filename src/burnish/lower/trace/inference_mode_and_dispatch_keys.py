@@ -1,4 +1,4 @@
-"""Inference mode and dispatch keys around a trace, of which only one runs at a time."""
+"""Inference mode and dispatch keys around a trace. Only one trace runs at a time."""
 
 from __future__ import annotations
 

@@ -87,7 +87,7 @@ def state_watch(
 
 
 def identity_reader() -> Callable[[torch.Tensor], Hashable]:
-    """Gives a key for a tensor's version counter, which is no other counter's while this one is alive. Where torch's
+    """Gives a key for a tensor's version counter. No other live counter has the same key. Where torch's
     layout is not known, and without native guards, the key is a weak reference to the tensor itself."""
     layout = state_layout() if current().native_guards else None
     if layout is None:
@@ -128,7 +128,7 @@ def state_layout() -> StateLayout | None:
 
 
 def _found(implementation: int, rank: int) -> StateLayout:
-    """The fields for shared data precede the sizes; flags follow, beside some of which memory is uninitialized."""
+    """The fields for shared data precede the sizes; flags follow. Memory beside some flags is uninitialized."""
     x, y = torch.zeros(61, dtype=torch.float32, device="cpu"), torch.zeros(61, dtype=torch.float32, device="cpu")
     view, alias = x[17:19], x.detach()
     words, others, of_view, of_alias = (words_at(z._cdata, LONGEST) for z in (x, y, view, alias))

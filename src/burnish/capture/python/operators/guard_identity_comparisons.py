@@ -63,7 +63,7 @@ def guard_comparison(m: Any, left: Any, right: Any) -> None:
 
 def guard_elements(m: Any, operation: Any, *containers: Any) -> None:
     """C code is about to compare the elements by methods of theirs in C: guard which members of an enumeration of C++
-    they are, and stop for other objects of which no guard tells what the methods read."""
+    they are, and stop for other objects, as no guard covers what their methods read."""
     for value in {id(each): each for container in containers for each in elements(container)}.values():
         kind = type(value)
         if kind.__eq__ is object.__eq__ or issubclass(kind, (torch.Tensor, type)) or kind in numpy_tables.NUMBERS:

@@ -81,7 +81,7 @@ def why_not() -> str | None:
     if sys.platform != "linux":
         return "worker processes are made for Linux"
     if not sys.executable or getattr(sys, "frozen", False):
-        return "this program is no Python that another could be started with"
+        return "the executable of this process cannot start another Python"
     return None
 
 

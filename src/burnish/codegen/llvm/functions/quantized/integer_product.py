@@ -3,7 +3,7 @@
     step = make_integers(product)
     step.table                       out, x, weight and the plan, in the places of `quantized_product`
 
-Where the processor has it, one instruction multiplies four pairs of bytes, of which one is unsigned: the weight plus
+Where the processor has it, one instruction multiplies four pairs of bytes. One of a pair is unsigned: the weight plus
 128. The sum of x times 128 is subtracted in the end. Elsewhere bytes are widened to 16 bits and multiplied two by two,
 with the sums of pairs in 32 bits.
 """
