@@ -16,6 +16,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from dataclasses import dataclass
+from itertools import starmap
 
 from ..loops.coalesce_loops import LoopNest, accesses
 
@@ -82,15 +83,7 @@ class TileVariant:
 
 
 PLAIN = TileVariant()
-VARIANTS = (
-    PLAIN,
-    TileVariant(1, 0),
-    TileVariant(-1, 0),
-    TileVariant(0, 1),
-    TileVariant(0, -1),
-    TileVariant(1, 1),
-    TileVariant(2, 1),
-)
+VARIANTS = (PLAIN, *starmap(TileVariant, ((1, 0), (-1, 0), (0, 1), (0, -1), (1, 1), (2, 1))))
 """The variants that autotuning measures, the default first."""
 
 LEAST, MOST = 64, 1 << 14
