@@ -332,10 +332,7 @@ def changing_set(heap: Heap, items: Any, method: str, args: tuple) -> Iterator[N
         origin.steps = MANY
     if method == "pop":
         read_order(heap, items)
-    step = (
-        method,
-        [arg if method in KEYED else SELF if arg is items else elements_of_other_set(heap, arg) for arg in args],
-    )
+    step = method, [arg if method in KEYED else SELF if arg is items else set_operand(heap, arg) for arg in args]
     if method not in ADDING and any(map(may_be_missed, taken_by(items, step))):
         heap.tracer.refuse_state("a change of a container with objects whose end may be noticed")
     try:
@@ -390,7 +387,7 @@ class OtherSet(NamedTuple):
     elements: list
 
 
-def elements_of_other_set(heap: Heap, other: Any) -> Any:
+def set_operand(heap: Heap, other: Any) -> Any:
     """What a method of a set iterates over."""
     kind = type(other)
     if issubclass(kind, (list, tuple, str, bytes, range)):
