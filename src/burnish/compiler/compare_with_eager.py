@@ -38,6 +38,7 @@ from ..runtime.program.autograd_function import autograd_is_watched
 from ..runtime.program.restore_inputs_on_error import half_done
 from ..runtime.segment_records import SegmentsToUpdate
 from ..settings import current
+from ..tensors.devices import DEVICES
 from . import CompiledFn
 from .record_backward_for_check import GradientsOfCall, has_history
 
@@ -252,7 +253,7 @@ def is_plain(x: torch.Tensor) -> bool:
     return (
         type(x) in PLAIN
         and x.layout is torch.strided
-        and x.device.type in ("cpu", "cuda")
+        and x.device.type in DEVICES
         and not (x.is_quantized or x.is_nested or x.is_conj() or x.is_neg())
         and not is_functorch_wrapped_tensor(x)
         and x.is_inference() == torch.is_inference_mode_enabled()

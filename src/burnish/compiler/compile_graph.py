@@ -35,6 +35,7 @@ from ..settings import current
 from ..targets.cpu import compile_kernels, host
 from ..targets.cuda import cubins_here, register_gpus
 from ..targets.kernel_compilers import compile_launches
+from ..tensors.devices import DEVICES
 from .describe_for_autograd import divided, donated_inputs, halved
 from .graph_cache_key import compiler_identity
 from .program_recipe import Divided, Frozen, Halved, NativeTools, Plain, Recipe
@@ -80,7 +81,7 @@ def reaches_of(graph: Graph, example_inputs: Sequence[Any]) -> dict[int, int]:
     """How many bytes each tensor input spans. A number also has a value of tensor type in the graph."""
     found = {}
     for k, (value, example) in enumerate(zip(graph.inputs, example_inputs, strict=False)):
-        if isinstance(example, torch.Tensor) and value.type.device.type in ("cpu", "cuda") and value.type.numel:
+        if isinstance(example, torch.Tensor) and value.type.device.type in DEVICES and value.type.numel:
             far = sum((size - 1) * stride for size, stride in zip(value.shape, value.type.stride, strict=True))
             found[k] = (far + 1) * value.dtype.itemsize
     return found
@@ -94,7 +95,7 @@ def parts_of(lowered: Lowered, is_training_step: bool, made: list[Graph]) -> Pla
         graph = rematerialize(graph, len(constants), current().memory_budget)
         made.append(graph)
     # A changed weight is detected by reading it, which on a GPU would mean to wait for it.
-    is_here = all(value.type.device.type == "cpu" for value in graph.inputs)
+    is_here = all(value.type.is_on_host for value in graph.inputs)
     parts = fold_constants(graph) if is_here else None
     if parts is None:
         return Plain(compiled(graph, constants, made, is_training_step=is_training_step))

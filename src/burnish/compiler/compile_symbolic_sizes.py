@@ -179,7 +179,7 @@ def parts_of(lowered: Sequence[Lowered], space: Space, numbers: Numbers, while_w
     constants = lowered[0].constants
     graphs = chosen([low.graph for low in lowered])
     same = equal_nodes(graphs)
-    is_here = all(value.type.device.type == "cpu" for value in graphs[0].inputs)  # as for static sizes
+    is_here = all(value.type.is_on_host for value in graphs[0].inputs)  # as for static sizes
     parts = [fold_constants(graph, same.__contains__) if is_here else None for graph in fuel.same_for_each(graphs)]
     if any((part is None) != (parts[0] is None) for part in parts):
         raise StructureDiffers("other parts of the graph are made once for other sizes")

@@ -39,6 +39,7 @@ from ..foundation.torch_private import (
 from ..runtime.disk.disk_cache import disk_cache
 from ..runtime.gpus_of_inputs import gpus_of
 from ..settings import current
+from ..tensors.devices import DEVICES
 from ..tensors.fit_size_formulas import SCALES, GivenSize, NoFormula
 from .adapters.specialize_numbers import live_scalars_beside_sizes
 from .operator_identity import identity_of
@@ -291,11 +292,7 @@ def switches() -> tuple:
         "inference",
         torch.is_inference_mode_enabled(),
         "autocast",
-        *(
-            about(device)
-            for device in ("cpu", "cuda")
-            for about in (torch.is_autocast_enabled, torch.get_autocast_dtype)
-        ),
+        *(about(device) for device in DEVICES for about in (torch.is_autocast_enabled, torch.get_autocast_dtype)),
         "deterministic",
         torch.are_deterministic_algorithms_enabled(),
         torch.is_deterministic_algorithms_warn_only_enabled(),

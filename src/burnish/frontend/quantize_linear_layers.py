@@ -18,6 +18,7 @@ from torch import nn
 
 from ..errors import UserError
 from ..foundation.torch_private import disable_current_modes, int_mm
+from ..tensors.devices import is_host
 from ..tensors.quantized_linear_reference import unpacked
 
 M = TypeVar("M", bound=nn.Module)
@@ -94,7 +95,7 @@ class QuantizedLinear(nn.Linear):
 
 
 def product_of_integers(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
-    if HAS_EXACT_PRODUCT or x.device.type != "cpu":
+    if HAS_EXACT_PRODUCT or not is_host(x.device):
         return int_mm(x, y).to(torch.float32)
     exact = torch.float32 if x.shape[1] <= LONGEST_EXACT else torch.float64
     with torch.autocast("cpu", enabled=False):

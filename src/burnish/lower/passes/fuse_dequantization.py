@@ -35,7 +35,7 @@ PACKED_BYTES = "aten._weight_int8pack_mm.default"
 
 
 def is_taken(x: Value) -> bool:
-    return x.dtype in DTYPES and x.type.device.type == "cpu" and x.ndim == 2 and 0 not in x.shape
+    return x.dtype in DTYPES and x.type.is_on_host and x.ndim == 2 and 0 not in x.shape
 
 
 def fuse_dequantization(graph: Graph) -> Graph:

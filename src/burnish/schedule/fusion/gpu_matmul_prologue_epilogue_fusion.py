@@ -23,8 +23,8 @@ from ...ir.graph import Graph, Node, Value
 from ...ops.burnish_primitives import LINEAR, VIEW
 from ...ops.operator_record import Pointwise
 from ...ops.scalar_ir import Access, Scalar, cast, load, reduced, walk
+from ...tensors.devices import precision_of
 from ...tensors.dtypes import NAMES
-from ...tensors.float32_precision import precision_of
 from ...tensors.tensor_types import NumberType
 from ...tensors.views.affine_indices import Affine, Index, constant, identity
 from ..device_facts import target_of

@@ -118,7 +118,7 @@ class Layouts:
         """Whether its gradients must not be computed in channels-last: oneDNN then writes past the end of its workspace
         if a 1x1 convolution has a stride and fewer channels than a vector."""
         behind = self.backward.get(tuple(node.args[:2]))
-        if behind is None or not behind.args[-1][1] or node.args[0].type.device.type != "cpu":
+        if behind is None or not behind.args[-1][1] or not node.args[0].type.is_on_host:
             return False
         weight, stride = node.args[1].type.shape, self.spec_of(node, node.args[0].type).stride
         return max(weight[2:]) == 1 < max(stride) and weight[1] < LEAST_CHANNELS

@@ -250,7 +250,7 @@ def choose(
     if is_quantized and accepted[-1].name in (OWN_QUANTIZED, OWN_INTEGERS):
         return Choice(accepted[-1], None, {})
     is_small = spec.flops < SMALL and not isinstance(spec, RecurrentSpec)
-    if len(offered) == 1 or offered[0].output.device.type != "cpu":
+    if len(offered) == 1 or not offered[0].output.is_on_host:
         return Choice(accepted[0], None, {})
     if is_small:
         return Choice(least_overhead(accepted), None, {})
@@ -314,7 +314,7 @@ def choose_thoroughly(spec: Spec, *, seconds: float, memory: Measurements = memo
     usual = choose(spec, seconds=seconds, memory=memory)
     small = shrunk(spec)
     offered = candidates(small)
-    if len(offered) == 1 or offered[0].output.device.type != "cpu":
+    if len(offered) == 1 or not offered[0].output.is_on_host:
         return usual
     measured = memory.measured(f"{key_of(small)} thoroughly", lambda: offered, seconds, is_thorough=True)
     if measured is None or not measured.is_steady or usual.candidate.name not in measured.least:

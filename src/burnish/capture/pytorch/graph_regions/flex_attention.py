@@ -25,6 +25,7 @@ from ....concurrency.outside_errors import reraise_from_outside
 from ....errors import InternalError
 from ....runtime.eager.flex_attention import FlexAttention
 from ....runtime.eager.flex_tiles import Tiles
+from ....tensors.devices import is_host
 from ... import breaks
 from ...engine.torch_call_records import Call
 from ...guards.tensor_metadata import TENSOR_TYPES
@@ -87,7 +88,7 @@ def why_not_captured(m: Any, namespace: dict, given: dict) -> str | None:
             return "tensors of several types or devices, or not of floating point"
         if not x.numel():
             return "a tensor without elements"
-        if x.requires_grad and x.device.type == "cpu":
+        if x.requires_grad and is_host(x.device):
             return "torch computes no gradients of query, key and value on CPUs"
     if type(given["enable_gqa"]) is not bool:
         return "an argument enable_gqa that is not a bool"

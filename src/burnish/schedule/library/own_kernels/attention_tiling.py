@@ -124,7 +124,7 @@ def own_attention(spec: AttentionSpec, output: TensorType) -> Candidate | None:
 def why_not_laid_out(spec: AttentionSpec, output: TensorType) -> str | None:
     """What no kernel of ours takes, whatever its dtype."""
     for name, type in (*spec.inputs.items(), ("the result", output)):
-        if type.device.type != "cpu":
+        if not type.is_on_host:
             return f"{name} is {type}: the kernels compute on the CPU"
         if type.numel == 0:
             return f"{name} is empty"

@@ -21,7 +21,8 @@ from typing import Any
 import torch
 
 from ....ops.scalar_ir import Scalar
-from ....tensors.tensor_types import CPU, TensorType
+from ....tensors.devices import CPU
+from ....tensors.tensor_types import TensorType
 from ....tensors.weight_packing import Panels
 from ...device_facts import target_of
 

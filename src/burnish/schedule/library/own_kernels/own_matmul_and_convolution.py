@@ -82,7 +82,7 @@ def _why_not_inputs(
 ) -> str | None:
     first = next(iter(spec.inputs.values())).dtype
     for name, type in spec.inputs.items():
-        if type.dtype not in dtypes or type.dtype is not first or type.device.type != "cpu":
+        if type.dtype not in dtypes or type.dtype is not first or not type.is_on_host:
             return f"{name} is {type}: the kernels compute in another dtype on the CPU"
         if type.numel == 0:
             return f"{name} is empty"

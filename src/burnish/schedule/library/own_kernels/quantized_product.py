@@ -120,7 +120,7 @@ def why_not_integers(spec: IntegerSpec) -> str | None:
     if rows > MOST_ROWS or rows * depth > STACK_BYTES:
         return "x has many rows, or long ones"
     for name, type in spec.inputs.items():
-        if type.dtype is not torch.int8 or type.device.type != "cpu" or type.numel == 0:
+        if type.dtype is not torch.int8 or not type.is_on_host or type.numel == 0:
             return f"{name} is {type}"
         if not has_contiguous_rows(type):
             return f"{name} has gaps between its numbers"
@@ -182,7 +182,7 @@ def why_not_converted(spec: QuantizedSpec) -> str | None:
     if spec.group != depth and spec.group % (2 * shape.lanes):
         return f"a group of {spec.group} is not a whole number of vectors"
     for name, type in spec.inputs.items():
-        if type.numel == 0 or type.device.type != "cpu":
+        if type.numel == 0 or not type.is_on_host:
             return f"{name} is empty, or not on the CPU"
         if name == "bias" and not type.is_contiguous or name != "bias" and not has_contiguous_rows(type):
             return f"{name} has gaps between its numbers"

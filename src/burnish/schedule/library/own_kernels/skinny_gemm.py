@@ -87,7 +87,7 @@ def why_not_skinny_gemm(spec: LinearSpec) -> str | None:
     if spec.activation is not None or spec.residual is not None:
         return "the kernel takes no epilogue"
     for name, type in spec.inputs.items():
-        if type.dtype not in DTYPES or type.dtype is not spec.x.dtype or type.device.type != "cpu":
+        if type.dtype not in DTYPES or type.dtype is not spec.x.dtype or not type.is_on_host:
             return f"{name} is {type}: the kernels compute in one dtype of {DTYPES} on the CPU"
         if type.numel == 0:
             return f"{name} is empty"
