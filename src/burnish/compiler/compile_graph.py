@@ -19,6 +19,7 @@ from ..ir.gradient_signature import Gradients
 from ..ir.graph import Graph
 from ..lower.pipeline import Lowered, lower
 from ..ops.burnish_primitives import ASSEMBLED, RUN
+from ..ops.target_record import target_of
 from ..runtime.disk.disk_cache import disk_cache
 from ..runtime.gpus_of_inputs import gpus_of
 from ..runtime.linking.cuda_module_loader import CudaKernel
@@ -33,7 +34,7 @@ from ..schedule.plan_steps import Call, Plan, plan_of_calls
 from ..schedule.rewrites.fold_constants import fold_constants
 from ..settings import current
 from ..targets.cpu import compile_kernels, host
-from ..targets.cuda import cubins_here, register_gpus
+from ..targets.cuda import cubins_here
 from ..targets.kernel_compilers import compile_launches
 from ..tensors.devices import DEVICES
 from .describe_for_autograd import divided, donated_inputs, halved
@@ -49,8 +50,8 @@ def compile_graph(
 ) -> Recipe:
     """Raises Untraceable if the graph contains calls that must run eagerly. With `gradients` the results are autograd's
     if an input requires gradients. Inputs that are numbers of the types `live_scalar_types` stay live scalars."""
-    if gpus_of(example_inputs):
-        register_gpus()
+    for device in gpus_of(example_inputs):
+        target_of(device)  # it gets ready while the graph is lowered
     lowered = lower(gm, example_inputs, gradients, live_scalar_types)
     written = written_inputs(lowered)
     reaches = reaches_of(lowered.graph, example_inputs) if written else {}

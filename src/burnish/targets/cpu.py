@@ -1,6 +1,6 @@
 """The target for CPUs: kernels by LLVM. Importing it registers the target with our own kernels of library calls.
 
-`schedule.device_facts` holds the machine facts, since the scheduler plans for CPUs without a code generator too.
+`ops.target_record` holds the machine facts, since the scheduler plans for CPUs without a code generator too.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from ..codegen.llvm.functions import (
 )
 from ..codegen.llvm.functions.quantized import dequantized_weight, int4_fixed_point_product, integer_product
 from ..codegen.llvm.target_cpu import host
-from ..schedule.device_facts import CPU, register_target
+from ..ops.target_record import CPU, register_target
 from ..schedule.library.own_kernels.matmul_tiling_and_packing import NativeKernelMaker
 
 NATIVE_KERNELS = NativeKernelMaker(
@@ -40,6 +40,7 @@ NATIVE_KERNELS = NativeKernelMaker(
     dtypes_of_matrix_units=matmul.dtypes_of_matrix_units,
     shape=matmul.tile_shape,
 )
-register_target("cpu", replace(CPU, native_kernels=NATIVE_KERNELS))
+HERE = replace(CPU, native_kernels=NATIVE_KERNELS)
+register_target(CPU.name, lambda: HERE)
 
 __all__ = ["compile_kernel", "compile_kernels", "host"]

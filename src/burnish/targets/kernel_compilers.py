@@ -13,9 +13,9 @@ from collections.abc import Callable, Sequence
 import torch
 
 from .. import events
+from ..ops.target_record import target_of
 from ..runtime.linking.cuda_module_loader import CudaKernel
 from ..runtime.program.native_kernels import NativeKernel
-from ..schedule.device_facts import target_of
 from ..schedule.loops.build_kernel import Launch
 from ..tensors.devices import CPU
 from ..tensors.fit_size_formulas import Space

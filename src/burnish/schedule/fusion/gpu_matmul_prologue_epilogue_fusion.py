@@ -23,11 +23,11 @@ from ...ir.graph import Graph, Node, Value
 from ...ops.burnish_primitives import LINEAR, VIEW
 from ...ops.operator_record import Pointwise
 from ...ops.scalar_ir import Access, Scalar, cast, load, reduced, walk
+from ...ops.target_record import target_of
 from ...tensors.devices import precision_of
 from ...tensors.dtypes import NAMES
 from ...tensors.tensor_types import NumberType
 from ...tensors.views.affine_indices import Affine, Index, constant, identity
-from ..device_facts import target_of
 from ..library.autotune_gpu_matmul import PRODUCT, RESULT, Work
 from ..library.call_specs import LinearSpec, MatmulSpec
 from ..library.gpu_matmul_spec import KernelSpec

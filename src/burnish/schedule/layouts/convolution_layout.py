@@ -22,8 +22,8 @@ from ...ir import fuel
 from ...ir.graph import Graph, Node, Value
 from ...ir.graph_builder import Builder
 from ...ops.burnish_primitives import CONV, RUN
+from ...ops.target_record import CPU, target_of
 from ...tensors.tensor_types import TensorType, contiguous_stride
-from ..device_facts import CPU, target_of
 from ..library.autotune_candidates import Choice
 from ..library.call_candidates.convolution import in_channels_last, why_not_pointwise
 from ..library.call_candidates.convolution_backward_times import ConvBackwardSpec

@@ -21,10 +21,10 @@ from typing import Any
 import torch
 
 from ....ops.scalar_ir import Scalar
+from ....ops.target_record import target_of
 from ....tensors.devices import CPU
 from ....tensors.tensor_types import TensorType
 from ....tensors.weight_packing import Panels
-from ...device_facts import target_of
 
 LONGEST_RUN = 128
 """Most numbers that are summed in a register before the sum goes to memory. A longer chain of additions would round
