@@ -33,12 +33,11 @@ from ..foundation.torch_private import (
     len_torch_function_stack,
 )
 from ..runtime.contest.synchronized_clock import is_recorded
-from ..runtime.gpus_of_inputs import gpus_of
 from ..runtime.program.autograd_function import autograd_is_watched
 from ..runtime.program.restore_inputs_on_error import half_done
 from ..runtime.segment_records import SegmentsToUpdate
 from ..settings import current
-from ..tensors.devices import DEVICES
+from ..tensors.devices import DEVICES, gpus_of
 from . import CompiledFn
 from .record_backward_for_check import GradientsOfCall, has_history
 

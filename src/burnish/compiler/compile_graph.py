@@ -21,7 +21,6 @@ from ..lower.pipeline import Lowered, lower
 from ..ops.burnish_primitives import ASSEMBLED, RUN
 from ..ops.target_record import target_of
 from ..runtime.disk.disk_cache import disk_cache
-from ..runtime.gpus_of_inputs import gpus_of
 from ..runtime.linking.cuda_module_loader import CudaKernel
 from ..runtime.program.native_kernels import NativeKernel
 from ..runtime.program.unbound_driver import UnboundDriver
@@ -36,7 +35,7 @@ from ..settings import current
 from ..targets.cpu import compile_kernels, host
 from ..targets.cuda import cubins_here
 from ..targets.kernel_compilers import compile_launches
-from ..tensors.devices import DEVICES
+from ..tensors.devices import DEVICES, gpus_of
 from .describe_for_autograd import divided, donated_inputs, halved
 from .graph_cache_key import compiler_identity
 from .program_recipe import Divided, Frozen, Halved, NativeTools, Plain, Recipe

@@ -30,7 +30,6 @@ from ..ir.graph import Graph, Node, Value, print_argument
 from ..ir.untraceable_graph import NumberLost
 from ..lower.pipeline import Lowered, lower
 from ..ops.target_record import target_of
-from ..runtime.gpus_of_inputs import gpus_of
 from ..runtime.program.unbound_symbolic_driver import UnboundSymbolicDriver
 from ..schedule.fusion.split_reductions import split_symbolic_reductions
 from ..schedule.library.choose_symbolic_size_calls import choose_symbolic_size_calls
@@ -40,6 +39,7 @@ from ..schedule.plan_steps import Plan, plan_of_calls
 from ..schedule.rewrites.fold_constants import fold_constants
 from ..targets.cpu import compile_kernels
 from ..targets.kernel_compilers import compile_launches, symbolic_compiler_for
+from ..tensors.devices import gpus_of
 from ..tensors.fit_size_formulas import SCALES, FollowedSize, GivenSize, NoFormula, NoNumber, Space, StructureDiffers
 from ..tensors.tensor_types import TensorType
 from ..tensors.views.index_range_conditions import conditions_of

@@ -37,9 +37,8 @@ from ..foundation.torch_private import (
     len_torch_function_stack,
 )
 from ..runtime.disk.disk_cache import disk_cache
-from ..runtime.gpus_of_inputs import gpus_of
 from ..settings import current
-from ..tensors.devices import DEVICES
+from ..tensors.devices import DEVICES, gpus_of
 from ..tensors.fit_size_formulas import SCALES, GivenSize, NoFormula
 from .adapters.specialize_numbers import live_scalars_beside_sizes
 from .operator_identity import identity_of

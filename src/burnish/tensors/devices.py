@@ -2,6 +2,7 @@
 
     facts_of(x.device).sums_in_float64             whether eager sums float32 in float64 there
     is_host(x.device)                               whether Python and native functions read the memory of x
+    gpus_of([x, 2.0, w])                            the GPUs that the tensors are on
     multiplies_in_tensor_cores(torch.bfloat16)      whether a GPU does, under torch's present settings
 
 A new kind of device is a record here. If kernels are compiled for it, it has a target as well (`ops.target_record`).
@@ -9,10 +10,13 @@ A new kind of device is a record here. If kernels are compiled for it, it has a 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 
+from ..foundation.torch_private import DisableTorchFunctionSubclass
 from .dtypes import HALVES
 
 CPU = torch.device("cpu")
@@ -65,6 +69,12 @@ def facts_of(device: torch.device) -> DeviceFacts:
 
 def is_host(device: torch.device) -> bool:
     return facts_of(device).is_host
+
+
+def gpus_of(inputs: Sequence[Any]) -> set[torch.device]:
+    """The GPUs that the tensors are on. A tensor subclass's `__torch_function__` is not called."""
+    with DisableTorchFunctionSubclass():
+        return {x.device for x in inputs if isinstance(x, torch.Tensor) and x.is_cuda}
 
 
 # -- how a GPU multiplies. Guards cover these settings: a graph is compiled again when they change. --------------------
