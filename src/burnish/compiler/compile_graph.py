@@ -20,11 +20,10 @@ from ..ir.graph import Graph
 from ..lower.pipeline import Lowered, lower
 from ..ops.burnish_primitives import ASSEMBLED, RUN
 from ..ops.target_record import target_of
-from ..runtime.disk.disk_cache import disk_cache
+from ..runtime.disk.compiler_identity import compiler_identity
 from ..runtime.linking.cuda_module_loader import CudaKernel
 from ..runtime.program.native_kernels import NativeKernel
 from ..runtime.program.unbound_driver import UnboundDriver
-from ..schedule.library.autotune_candidates import memory
 from ..schedule.library.choose_calls import choose_calls
 from ..schedule.loops.build_kernel import Launch
 from ..schedule.partition.rematerialize_whole_step import rematerialize
@@ -32,12 +31,11 @@ from ..schedule.pipeline import make_plan
 from ..schedule.plan_steps import Call, Plan, plan_of_calls
 from ..schedule.rewrites.fold_constants import fold_constants
 from ..settings import current
-from ..targets.cpu import compile_kernels, host
+from ..targets.cpu import MEASURED, compile_kernels, host
 from ..targets.cuda import cubins_here
 from ..targets.kernel_compilers import compile_launches
 from ..tensors.devices import DEVICES, gpus_of
 from .describe_for_autograd import divided, donated_inputs, halved
-from .graph_cache_key import compiler_identity
 from .program_recipe import Divided, Frozen, Halved, NativeTools, Plain, Recipe
 from .program_serialization import KIND
 from .provide_guard_watch import KIND as WATCHER_KIND
@@ -170,34 +168,13 @@ def kernels_for(launches: list[Launch], others: list[Callable[[], object]]) -> l
     return compile_launches(launches, lambda some: compile_kernels([launch.kernel for launch in some], others))
 
 
-class MeasurementShelf:
-    """The disk cache of library call measurements, for this machine, this torch and this compiler: another version may
-    have other candidates, which would never be measured beside remembered ones."""
-
-    def get(self, key: str) -> str | None:
-        shelf = disk_cache()
-        found = shelf and shelf.get("measured", self.key(key))
-        return found and found.decode()
-
-    def put(self, key: str, text: str) -> None:
-        shelf = disk_cache()
-        if shelf is not None:
-            shelf.put("measured", self.key(key), text.encode())
-
-    def key(self, key: str) -> str:
-        return f"{compiler_identity()}\n{key}"
-
-
-memory.shelf = MeasurementShelf()
-
-
 def entry_versions() -> dict[str, str]:
     """For each kind of entry on disk, the versions and the target that this process compiles with."""
     here = {
         KIND: compiler_identity(),
         WATCHER_KIND: compiler_identity(),
         OBJECT_CODE: toolchain_key(host()),
-        "measured": memory.shelf.key("").partition("\n")[0],
+        MEASURED: compiler_identity(),
     }
     return here | cubins_here()
 

@@ -81,6 +81,8 @@ class Target:
     native_kernels: Any = None
     """Compiles our own native functions for library calls (`matmul_tiling_and_packing.NativeKernelMaker`). Without it,
     they are no candidates."""
+    measurements: Any = None
+    """Keeps measurements of library calls between processes (`autotune_candidates.MeasurementStore`), or None."""
 
 
 CPU = Target(
@@ -112,11 +114,12 @@ def register_target(device_type: str, make: Make) -> None:
 @contextlib.contextmanager
 def substitute_target(device_type: str, target: Target) -> Iterator[None]:
     """Replaces a target temporarily: for tests, and to inspect the code for another target. The tensors are where they
-    were, so the native functions for library calls stay."""
+    were, so the library calls stay: their native functions, and what was measured."""
     make = _targets[device_type]
     before = make()
-    found = target if before is None else replace(target, native_kernels=before.native_kernels)
-    register_target(device_type, lambda: found)
+    if before is not None:
+        target = replace(target, native_kernels=before.native_kernels, measurements=before.measurements)
+    register_target(device_type, lambda: target)
     try:
         yield
     finally:
