@@ -22,6 +22,7 @@ from ..ops import target_record
 from ..schedule.pipeline import make_plan
 from ..settings import current
 from ..targets.cuda import TRITON
+from ..tensors.devices import CPU
 from .compile_graph import launches_of
 from .describe_for_autograd import graphs_of
 
@@ -30,7 +31,7 @@ def dry_run(gm: GraphModule, example_inputs: Sequence[Any], gradients: bool) -> 
     """How many kernels there would be."""
     architecture = int((current().null_device or "sm_90").removeprefix("sm_"))
     try:
-        with target_record.substitute_target("cpu", TRITON):
+        with target_record.substitute_target(CPU.type, TRITON):
             lowered = lower(gm, example_inputs, gradients)
             if lowered.gradients is not None and lowered.gradients.flows:
                 graphs = graphs_of(lowered.graph, lowered.gradients, len(lowered.constants))

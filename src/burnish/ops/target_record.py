@@ -96,7 +96,7 @@ CPU = Target(
 
 Make = Callable[[], Target | None]
 
-_targets: dict[str, Make] = {"cpu": lambda: CPU}
+_targets: dict[str, Make] = {CPU.name: lambda: CPU}
 """The one registry of targets. Only `targets` adds to it."""
 
 
