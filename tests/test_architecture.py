@@ -138,6 +138,69 @@ def test_differences_between_python_versions_are_in_two_places():
     assert naming == {"capture/interpreter/versions/behavior.py", "runtime/state_watch/native_watch.py"}
 
 
+NAMES_A_DEVICE = {
+    "codegen/triton/compilation/invoke_triton.py": "Triton's name for its own backend",
+    "lower/trace/run_autograd.py": "torch's switch for autocast",
+    "ops/elementwise/activations.py": "asks one of torch's kernels for CPUs",
+    "ops/target_record.py": "the record",
+    "schedule/library/measure_candidates.py": "torch's switch for autocast",
+}
+"""Modules of the compiler that name a kind of device, and why. Others ask `tensors.devices` or the target."""
+
+
+def test_the_compiler_asks_records_what_a_device_can_do():
+    assert naming({"ops", "ir", "compiler", *COMPILER}, {"cpu", "cuda"}) == set(NAMES_A_DEVICE)
+
+
+def naming(parts: set[str], texts: set[str]) -> set[str]:
+    """The modules in which one of the texts is a constant."""
+    return {
+        path.relative_to(SOURCE).as_posix()
+        for path in FILES
+        if part_of(module_name(path)) in parts
+        for node in nodes_of(path.read_text(encoding="utf-8"))
+        if isinstance(node, ast.Constant) and node.value in texts
+    }
+
+
+FILLS_ANOTHER = {
+    "api.py": "frontend calls the API, which imports frontend",
+    "integrations/lightning_logging.py": "capture knows no framework",
+}
+
+
+def test_no_module_outside_capture_fills_another_when_it_is_imported():
+    """In capture, modules of rules add to tables of the tracer."""
+    filling = {
+        path.relative_to(SOURCE).as_posix()
+        for path in FILES
+        if part_of(module_name(path)) != "capture" and fills_another(path.read_text(encoding="utf-8"))
+    }
+    assert filling == set(FILLS_ANOTHER)
+
+
+@pytest.mark.parametrize("statement", ["a.MAKER = f", "A['b'] = f", "a.FOUND += [f]", "A.b['c'].d = f"])
+def test_a_module_that_fills_another_is_found(statement):
+    assert fills_another(f"from ..ops import A, a\n{statement}")
+    assert not fills_another(f"from ..ops import B\nA = a = {{}}\n{statement}")
+    assert not fills_another(f"from ..ops import A, a\ndef g():\n    {statement}")
+
+
+def fills_another(source: str) -> bool:
+    """Whether a statement outside functions assigns to a part of something of ours that is imported."""
+    body = parsed(source).body
+    ours = {name.asname or name.name for x in body if isinstance(x, ast.ImportFrom) and x.level for name in x.names}
+    for statement in body:
+        targets = statement.targets if isinstance(statement, ast.Assign) else [getattr(statement, "target", None)]
+        for target in targets:
+            inner = target
+            while isinstance(inner, ast.Attribute | ast.Subscript):
+                inner = inner.value
+            if inner is not target and isinstance(inner, ast.Name) and inner.id in ours:
+                return True
+    return False
+
+
 KEEPS_ERRORS = {
     "capture/interpreter/keyboard_interrupts.py": "the context of another error",
     "capture/pytorch/backward_and_grad.py": "the program's: fail_call() raises it",

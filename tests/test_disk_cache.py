@@ -16,11 +16,12 @@ from burnish import settings
 from burnish.cli import cache_archive, command_line
 from burnish.codegen.llvm import compile_to_machine_code
 from burnish.compiler import compile_graph
-from burnish.compiler.graph_cache_key import source_digest
 from burnish.runtime.disk import disk_cache
+from burnish.runtime.disk.compiler_identity import source_digest
 from burnish.runtime.disk.disk_cache import MAGIC, DiskCache
 from burnish.schedule.library.autotune_candidates import Measurements, choose, key_of, memory
 from burnish.schedule.library.call_specs import LinearSpec
+from burnish.targets import cpu
 from burnish.tensors.tensor_types import TensorType
 
 from .forked_programs import run_program
@@ -198,19 +199,19 @@ def test_measurements_are_read_back(tmp_path):
     first, second = Measurements(), Measurements()
     first.shelf = second.shelf = memory.shelf
     with settings.patch(cache=True, cache_dir=tmp_path):
-        first.shelf.put(key_of(spec), "addmm=2; onednn=1")
+        first.shelf().put(key_of(spec), "addmm=2; onednn=1")
         assert choose(spec, seconds=0.001, memory=second).candidate.name == "onednn"
-        first.shelf.put(key_of(spec), "no measurement")
+        first.shelf().put(key_of(spec), "no measurement")
         assert set(choose(spec, seconds=0.001, memory=first).measured) >= {"addmm", "onednn"}
 
 
 def test_measurements_of_another_version_are_not_read(tmp_path, monkeypatch):
     """It may have had other candidates: a new one would never be measured beside remembered ones."""
     with settings.patch(cache=True, cache_dir=tmp_path):
-        memory.shelf.put("a product", "addmm=1")
-        assert memory.shelf.get("a product") == "addmm=1"
-        monkeypatch.setattr(compile_graph, "compiler_identity", lambda: "burnish of another day")
-        assert memory.shelf.get("a product") is None
+        memory.shelf().put("a product", "addmm=1")
+        assert memory.shelf().get("a product") == "addmm=1"
+        monkeypatch.setattr(cpu, "compiler_identity", lambda: "burnish of another day")
+        assert memory.shelf().get("a product") is None
 
 
 def test_the_command_says_how_much_there_is_and_deletes_it(tmp_path, capsys):

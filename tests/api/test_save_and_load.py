@@ -10,9 +10,10 @@ import torch
 from torch import nn
 
 import burnish
-from burnish.compiler import graph_cache_key, load_precompiled
+from burnish.compiler import load_precompiled
 from burnish.errors import UserError
 from burnish.export.file_format import ALIGNMENT, DESCRIPTION, PROGRAM, SIGNATURE
+from burnish.runtime.disk import compiler_identity
 from burnish.runtime.state_watch.native_watch import is_supported
 
 from ..forked_programs import TORCH, run_program
@@ -278,15 +279,15 @@ def test_a_program_for_other_surroundings_is_not_taken(surroundings, path, happe
             if surroundings == "threads":
                 torch.set_num_threads(threads + 1)
             if surroundings == "machine":
-                monkeypatch.setattr(graph_cache_key, "machine", lambda: "another")
-                graph_cache_key.compiler_identity.cache_clear()
+                monkeypatch.setattr(compiler_identity, "machine", lambda: "another")
+                compiler_identity.compiler_identity.cache_clear()
             if surroundings == "burnish":
-                monkeypatch.setattr(graph_cache_key, "source_digest", lambda: "another")
-                graph_cache_key.compiler_identity.cache_clear()
+                monkeypatch.setattr(compiler_identity, "source_digest", lambda: "another")
+                compiler_identity.compiler_identity.cache_clear()
             torch.testing.assert_close(loaded(X), model(X))
     finally:
         torch.set_num_threads(threads)
-        graph_cache_key.compiler_identity.cache_clear()
+        compiler_identity.compiler_identity.cache_clear()
     assert "lower" in happened
 
 

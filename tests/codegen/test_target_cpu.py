@@ -6,8 +6,8 @@ import llvmlite.binding as llvm
 import pytest
 
 from burnish.codegen.llvm.target_cpu import REQUIRED, host, preset, why_not_runnable
-from burnish.compiler.graph_cache_key import compiler_identity
 from burnish.errors import UserError
+from burnish.runtime.disk.compiler_identity import compiler_identity
 from burnish.settings import CpuLevel, patch
 
 host_read_again, identity_read_again = inspect.unwrap(host), inspect.unwrap(compiler_identity)

@@ -19,9 +19,8 @@ import burnish
 from burnish.codegen.triton.compile_kernels import Loaded, symbolic_words
 from burnish.codegen.triton.kernel_function import print_kernel
 from burnish.codegen.triton.launch_function import launching
-from burnish.ops.library import classification_losses
+from burnish.ops import target_record
 from burnish.runtime.linking import cuda_module_loader
-from burnish.schedule import device_facts
 from burnish.targets import cuda
 
 from ..codegen.triton_interpreter import Interpreted
@@ -157,13 +156,11 @@ def interpreted(gpus: int = 1) -> Iterator[list[str]]:
     )
     cuda_module_loader.current_device, cuda_module_loader.current_stream = lambda: current, lambda index: STREAM + index
     cuda_module_loader.run_on_other_gpu = elsewhere
-    classification_losses.DEVICES["cpu"] = lambda: True
     cuda_module_loader.explained = lambda result: f"{failures[0]!r}"
-    with device_facts.substitute_target("cpu", machine), burnish.settings.patch(cache=False, never_slower=False):
+    with target_record.substitute_target("cpu", machine), burnish.settings.patch(cache=False, never_slower=False):
         try:
             yield ran
         finally:
-            del classification_losses.DEVICES["cpu"]
             (
                 cuda_module_loader.current_device,
                 cuda_module_loader.current_stream,

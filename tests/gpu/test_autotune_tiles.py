@@ -52,7 +52,7 @@ def test_other_tiles_compute_the_same(number):
 def gpu(monkeypatch):
     monkeypatch.setattr(autotune_tiles, "LEAST_BYTES", 0)
     monkeypatch.setattr(autotune_tiles, "_chosen", {})
-    monkeypatch.setattr(autotune_tiles.memory, "shelf", None)
+    monkeypatch.setattr(autotune_tiles.memory, "shelf", lambda: None)
     monkeypatch.setattr(torch.cuda, "get_device_name", lambda device: "a GPU")
     monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: False)
     monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device: (1 << 30, 1 << 30))
@@ -104,7 +104,8 @@ def test_where_memory_is_short_nothing_is_measured_and_it_may_be_later(gpu, monk
 
 def test_other_processes_find_the_measurements(gpu, monkeypatch):
     kept = {}
-    monkeypatch.setattr(autotune_tiles.memory, "shelf", SimpleNamespace(get=kept.get, put=kept.__setitem__))
+    shelf = SimpleNamespace(get=kept.get, put=kept.__setitem__)
+    monkeypatch.setattr(autotune_tiles.memory, "shelf", lambda: shelf)
     found = tuned_by([3.0, 1.0, 2.0, 3.0, 3.0, 3.0, 3.0])
     autotune_tiles._chosen.clear()
     assert list(kept.values()) == ["1"] and tuned_by([]) == found

@@ -1,5 +1,7 @@
 """Cross entropy on GPUs: computed in loops, and nothing as large as the logits is stored but their gradient."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 from torch import nn
@@ -8,6 +10,8 @@ from torch.nn import functional as F
 pytest.importorskip("triton")
 
 import burnish
+from burnish.lower.pipeline import lower
+from burnish.ops import target_record
 
 from ..recorded_events import recorded
 from . import simulated_gpu
@@ -50,6 +54,15 @@ def labels(rows=ROWS, classes=CLASSES):
     found = torch.randint(classes, (rows,))
     found[1] = -100
     return found
+
+
+@pytest.mark.parametrize("has_checks", [True, False])
+def test_a_loss_is_in_loops_for_each_target_whose_kernels_check_indices(has_checks):
+    graph = torch.fx.symbolic_trace(lambda x, y: F.cross_entropy(x, y))
+    target = replace(target_record.CPU, name="toy", has_checks=has_checks)
+    with target_record.substitute_target("cpu", target), torch.no_grad():
+        lowered = lower(graph, [logits().detach(), labels()])
+    assert ("aten.nll_loss_forward.default" in {node.op.name for node in lowered.graph.nodes}) is has_checks
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])

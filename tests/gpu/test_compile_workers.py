@@ -27,6 +27,7 @@ from burnish.codegen.triton.compilation import compile_worker, compile_worker_po
 from burnish.codegen.triton.compilation.invoke_triton import Cubin, Job
 from burnish.codegen.triton.kernel_function import PrintedKernel
 from burnish.errors import InternalError
+from burnish.ops import target_record
 from burnish.targets import cuda
 
 from ..recorded_events import recorded
@@ -351,11 +352,9 @@ def test_equal_kernels_of_a_plan_are_compiled_and_loaded_once(monkeypatch):
 
 
 def test_workers_start_when_the_first_graph_on_a_gpu_comes(monkeypatch):
-    offered = []
     monkeypatch.setattr(cuda.cuda_module_loader, "why_not", lambda: None)
-    monkeypatch.setattr(cuda, "register_target", lambda *machine: offered.append(machine))
-    cuda.register_gpus.__wrapped__()
-    assert offered == [("cuda", cuda.TRITON)]
+    monkeypatch.setitem(target_record._targets, "cuda", cuda.gpu_target.__wrapped__)
+    assert target_record.target_of(torch.device("cuda")) is cuda.TRITON
     until(lambda: len(compile_worker_pool._workers.processes) == 2)
 
 

@@ -7,7 +7,7 @@ from torch import nn
 pytest.importorskip("triton")
 
 import burnish
-from burnish.schedule import device_facts
+from burnish.ops import target_record
 from burnish.schedule.layouts import pad_matmul_operands
 
 from ..ir.parse_graph import parse_graph
@@ -31,7 +31,7 @@ def tf32():
 
 
 def padded(text):
-    with device_facts.substitute_target("cpu", MACHINE):
+    with target_record.substitute_target("cpu", MACHINE):
         return str(pad_matmul_operands.pad_matmul_operands(parse_graph(text)))
 
 

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 import torch
 
-from burnish.schedule import device_facts
+from burnish.ops import target_record
 from burnish.schedule.library.autotune_candidates import candidates
 from burnish.schedule.library.call_candidates import mkl
 from burnish.schedule.library.call_candidates.linear import why_not_plain
@@ -212,7 +212,7 @@ def test_without_the_libraries_eager_is_left(monkeypatch):
     monkeypatch.setattr(mkl, "library", lambda: None)
     assert "mkl packed" not in [c.name for c in candidates(spec)]
     monkeypatch.setattr(torch.backends.mkldnn, "is_available", lambda: False)
-    monkeypatch.setitem(device_facts._targets, "cpu", device_facts.CPU)
+    monkeypatch.setitem(target_record._targets, "cpu", lambda: target_record.CPU)
     assert [c.name for c in candidates(spec)] == ["addmm"]
     assert why_not(spec) == "torch runs without oneDNN"
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from burnish.schedule.device_facts import CPU
+from burnish.ops.target_record import CPU
 from burnish.schedule.fusion.horizontal_fusion import made_by, used_by
 from burnish.schedule.fusion.split_reductions import split_reductions
 from burnish.schedule.loops.build_kernel import Launch

@@ -82,7 +82,7 @@ def read_all(cache: DiskCache) -> Iterator[tuple[bytes, Entry]]:
 
 def export_cache(cache: DiskCache, file: Path) -> int:
     """Write all entries to a file, and return how many there are."""
-    from ..compiler.graph_cache_key import SOURCES
+    from ..runtime.disk.compiler_identity import SOURCES
 
     if not file.parent.is_dir():
         raise UserError(f"{file} cannot be written: there is no folder {file.parent}.")

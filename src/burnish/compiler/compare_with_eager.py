@@ -33,11 +33,12 @@ from ..foundation.torch_private import (
     len_torch_function_stack,
 )
 from ..runtime.contest.synchronized_clock import is_recorded
-from ..runtime.gpus_of_inputs import gpus_of
+from ..runtime.eager.eager_activation_checkpointing import RandomState
 from ..runtime.program.autograd_function import autograd_is_watched
 from ..runtime.program.restore_inputs_on_error import half_done
 from ..runtime.segment_records import SegmentsToUpdate
 from ..settings import current
+from ..tensors.devices import DEVICES
 from . import CompiledFn
 from .record_backward_for_check import GradientsOfCall, has_history
 
@@ -108,14 +109,14 @@ class Compared:
         if self.left <= 0 or not may_be_copied(inputs):
             return self.compiled(*inputs)
         self.left -= 1
-        numbers = RandomNumbers(inputs)
+        random = RandomState(inputs)
         given, copies = copied(inputs), copied(inputs)
         try:
             want = run_quietly(self.eager, copies)
         except Exception as error:
             reraise_from_outside(error)
             want = None  # compiled code raises as well
-        has_drawn, has_its_own = numbers.restored()
+        has_drawn, has_its_own = put_back(random)
         made = self.compiled(*inputs)
         if want is not None and not has_its_own:
             wide = None if has_drawn else functools.partial(self.in_float64, given)
@@ -210,24 +211,11 @@ class Compared:
         observed.then(look_at)
 
 
-class RandomNumbers:
-    """The generators that a call may draw from, as they are before it."""
-
-    def __init__(self, inputs: Sequence[Any]):
-        self.devices = list(gpus_of(inputs))
-        self.before = self.states()
-
-    def states(self) -> list[torch.Tensor]:
-        return [torch.get_rng_state(), *(torch.cuda.get_rng_state(device) for device in self.devices)]
-
-    def restored(self) -> tuple[bool, bool]:
-        """Set them back. Whether numbers were drawn, and whether compiled code draws others than eager does."""
-        has_drawn = not all(map(torch.equal, self.before, self.states()))
-        torch.set_rng_state(self.before[0])
-        for device, state in zip(self.devices, self.before[1:], strict=True):
-            torch.cuda.set_rng_state(state, device)
-        asked = current()
-        return has_drawn, has_drawn and (bool(self.devices) or asked.fuel is not None and not asked.eager_random)
+def put_back(random: RandomState) -> tuple[bool, bool]:
+    """Whether numbers were drawn, and whether compiled code draws others than eager does."""
+    has_drawn, asked = random.has_changed(), current()
+    random.put_back()
+    return has_drawn, has_drawn and (bool(random.devices) or asked.fuel is not None and not asked.eager_random)
 
 
 def run_quietly(eager: CompiledFn, inputs: Sequence[Any]) -> list[Any]:
@@ -252,7 +240,7 @@ def is_plain(x: torch.Tensor) -> bool:
     return (
         type(x) in PLAIN
         and x.layout is torch.strided
-        and x.device.type in ("cpu", "cuda")
+        and x.device.type in DEVICES
         and not (x.is_quantized or x.is_nested or x.is_conj() or x.is_neg())
         and not is_functorch_wrapped_tensor(x)
         and x.is_inference() == torch.is_inference_mode_enabled()

@@ -19,12 +19,11 @@ from ..ir.gradient_signature import Gradients
 from ..ir.graph import Graph
 from ..lower.pipeline import Lowered, lower
 from ..ops.burnish_primitives import ASSEMBLED, RUN
-from ..runtime.disk.disk_cache import disk_cache
-from ..runtime.gpus_of_inputs import gpus_of
+from ..ops.target_record import target_of
+from ..runtime.disk.compiler_identity import compiler_identity
 from ..runtime.linking.cuda_module_loader import CudaKernel
 from ..runtime.program.native_kernels import NativeKernel
 from ..runtime.program.unbound_driver import UnboundDriver
-from ..schedule.library.autotune_candidates import memory
 from ..schedule.library.choose_calls import choose_calls
 from ..schedule.loops.build_kernel import Launch
 from ..schedule.partition.rematerialize_whole_step import rematerialize
@@ -32,11 +31,11 @@ from ..schedule.pipeline import make_plan
 from ..schedule.plan_steps import Call, Plan, plan_of_calls
 from ..schedule.rewrites.fold_constants import fold_constants
 from ..settings import current
-from ..targets.cpu import compile_kernels, host
-from ..targets.cuda import cubins_here, register_gpus
+from ..targets.cpu import MEASURED, compile_kernels, host
+from ..targets.cuda import cubins_here
 from ..targets.kernel_compilers import compile_launches
+from ..tensors.devices import DEVICES, gpus_of
 from .describe_for_autograd import divided, donated_inputs, split_forward_and_backward
-from .graph_cache_key import compiler_identity
 from .program_recipe import Divided, Frozen, Halved, NativeTools, Plain, Recipe
 from .program_serialization import KIND
 from .provide_guard_watch import KIND as WATCHER_KIND
@@ -48,8 +47,8 @@ def compile_graph(
 ) -> Recipe:
     """Raises Untraceable if the graph contains calls that must run eagerly. With `gradients` the results are autograd's
     if an input requires gradients. Inputs that are numbers of the types `live_scalar_types` stay live scalars."""
-    if gpus_of(example_inputs):
-        register_gpus()
+    for device in gpus_of(example_inputs):
+        target_of(device)  # it gets ready while the graph is lowered
     lowered = lower(gm, example_inputs, gradients, live_scalar_types)
     written = written_inputs(lowered)
     reaches = reaches_of(lowered.graph, example_inputs) if written else {}
@@ -80,7 +79,7 @@ def reaches_of(graph: Graph, example_inputs: Sequence[Any]) -> dict[int, int]:
     """How many bytes each tensor input spans. A number also has a value of tensor type in the graph."""
     found = {}
     for k, (value, example) in enumerate(zip(graph.inputs, example_inputs, strict=False)):
-        if isinstance(example, torch.Tensor) and value.type.device.type in ("cpu", "cuda") and value.type.numel:
+        if isinstance(example, torch.Tensor) and value.type.device.type in DEVICES and value.type.numel:
             far = sum((size - 1) * stride for size, stride in zip(value.shape, value.type.stride, strict=True))
             found[k] = (far + 1) * value.dtype.itemsize
     return found
@@ -94,7 +93,7 @@ def parts_of(lowered: Lowered, is_training_step: bool, made: list[Graph]) -> Pla
         graph = rematerialize(graph, len(constants), current().memory_budget)
         made.append(graph)
     # A changed weight is detected by reading it, which on a GPU would mean to wait for it.
-    is_here = all(value.type.device.type == "cpu" for value in graph.inputs)
+    is_here = all(value.type.is_on_host for value in graph.inputs)
     parts = fold_constants(graph) if is_here else None
     if parts is None:
         return Plain(compiled(graph, constants, made, is_training_step=is_training_step))
@@ -169,34 +168,13 @@ def kernels_for(launches: list[Launch], others: list[Callable[[], object]]) -> l
     return compile_launches(launches, lambda some: compile_kernels([launch.kernel for launch in some], others))
 
 
-class MeasurementShelf:
-    """The disk cache of library call measurements, for this machine, this torch and this compiler: another version may
-    have other candidates, which would never be measured beside remembered ones."""
-
-    def get(self, key: str) -> str | None:
-        shelf = disk_cache()
-        found = shelf and shelf.get("measured", self.key(key))
-        return found and found.decode()
-
-    def put(self, key: str, text: str) -> None:
-        shelf = disk_cache()
-        if shelf is not None:
-            shelf.put("measured", self.key(key), text.encode())
-
-    def key(self, key: str) -> str:
-        return f"{compiler_identity()}\n{key}"
-
-
-memory.shelf = MeasurementShelf()
-
-
 def entry_versions() -> dict[str, str]:
     """For each kind of entry on disk, the versions and the target that this process compiles with."""
     here = {
         KIND: compiler_identity(),
         WATCHER_KIND: compiler_identity(),
         OBJECT_CODE: toolchain_key(host()),
-        "measured": memory.shelf.key("").partition("\n")[0],
+        MEASURED: compiler_identity(),
     }
     return here | cubins_here()
 

@@ -27,11 +27,11 @@ from ..runtime.eager.tensor_object_state import (
     let_leaves_stand_alone,
     why_native,
 )
-from ..runtime.gpus_of_inputs import gpus_of
 from ..runtime.linking import cuda_module_loader
 from ..runtime.program.autograd_function import autograd_is_watched
 from ..runtime.program.restore_inputs_on_error import restoring
 from ..settings import current, patch
+from ..tensors.devices import gpus_of
 from ..tensors.fit_size_formulas import NoFormula
 from . import CompiledFn
 from .adapters.adapter_order import Surroundings, wrap_in_adapters

@@ -29,7 +29,7 @@ from ..ir import fuel
 from ..ir.graph import Graph, Node, Value, print_argument
 from ..ir.untraceable_graph import NumberLost
 from ..lower.pipeline import Lowered, lower
-from ..runtime.gpus_of_inputs import gpus_of
+from ..ops.target_record import target_of
 from ..runtime.program.unbound_symbolic_driver import UnboundSymbolicDriver
 from ..schedule.fusion.split_reductions import split_symbolic_reductions
 from ..schedule.library.choose_symbolic_size_calls import choose_symbolic_size_calls
@@ -38,8 +38,8 @@ from ..schedule.pipeline import make_plan
 from ..schedule.plan_steps import Plan, plan_of_calls
 from ..schedule.rewrites.fold_constants import fold_constants
 from ..targets.cpu import compile_kernels
-from ..targets.cuda import register_gpus
 from ..targets.kernel_compilers import compile_launches, symbolic_compiler_for
+from ..tensors.devices import gpus_of
 from ..tensors.fit_size_formulas import SCALES, FollowedSize, GivenSize, NoFormula, NoNumber, Space, StructureDiffers
 from ..tensors.tensor_types import TensorType
 from ..tensors.views.index_range_conditions import conditions_of
@@ -91,8 +91,8 @@ def compiled_at(
     gm: GraphModule, space: Space, examples: Examples, open_inputs: Sequence[int], gradients: bool
 ) -> Recipe:
     """Compiles from the points of the space."""
-    if gpus_of(examples(space.points[0])):
-        register_gpus()
+    for device in gpus_of(examples(space.points[0])):
+        target_of(device)  # it gets ready while the graphs are lowered
     live_scalar_types = live_scalars_beside_sizes(examples(space.points[0]))
     given = [examples(point) for point in space.points]
     numbers = {k: [each[k] for each in given] for k, number in enumerate(given[0]) if isinstance(number, GivenSize)}
@@ -179,7 +179,7 @@ def parts_of(lowered: Sequence[Lowered], space: Space, numbers: Numbers, while_w
     constants = lowered[0].constants
     graphs = chosen([low.graph for low in lowered])
     same = equal_nodes(graphs)
-    is_here = all(value.type.device.type == "cpu" for value in graphs[0].inputs)  # as for static sizes
+    is_here = all(value.type.is_on_host for value in graphs[0].inputs)  # as for static sizes
     parts = [fold_constants(graph, same.__contains__) if is_here else None for graph in fuel.same_for_each(graphs)]
     if any((part is None) != (parts[0] is None) for part in parts):
         raise StructureDiffers("other parts of the graph are made once for other sizes")

@@ -263,7 +263,7 @@ def second_run(graph: Graph, gradients: Gradients) -> dict[str, Any]:
     why = None
     if gradients.overwritten or any(graph.inputs[k] in forward for k in written):
         why = "writes to its inputs"
-    elif draws and any(value.type.device.type != "cpu" for value in graph.inputs[:first]):
+    elif draws and any(not value.type.is_on_host for value in graph.inputs[:first]):
         why = "draws random numbers"
     return {"why_not_twice": why, "draws": draws and why is None, "written": written}
 

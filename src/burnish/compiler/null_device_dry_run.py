@@ -18,10 +18,11 @@ from ..codegen.triton.compilation.cubin_cache import compile_cubin
 from ..codegen.triton.kernel_function import print_kernel
 from ..ir.untraceable_graph import Untraceable
 from ..lower.pipeline import lower
-from ..schedule import device_facts
+from ..ops import target_record
 from ..schedule.pipeline import make_plan
 from ..settings import current
 from ..targets.cuda import TRITON
+from ..tensors.devices import CPU
 from .compile_graph import launches_of
 from .describe_for_autograd import graphs_of
 
@@ -30,7 +31,7 @@ def dry_run(gm: GraphModule, example_inputs: Sequence[Any], gradients: bool) -> 
     """How many kernels there would be."""
     architecture = int((current().null_device or "sm_90").removeprefix("sm_"))
     try:
-        with device_facts.substitute_target("cpu", TRITON):
+        with target_record.substitute_target(CPU.type, TRITON):
             lowered = lower(gm, example_inputs, gradients)
             if lowered.gradients is not None and lowered.gradients.flows:
                 graphs = graphs_of(lowered.graph, lowered.gradients, len(lowered.constants))

@@ -34,6 +34,7 @@ from ..runtime.linking import torch_blas_symbols, torch_thread_pool, vector_math
 from ..runtime.program.call_origins import CallOrigins
 from ..runtime.program.native_kernels import NativeFunction, NativeKernel, Words, load
 from ..runtime.program.unbound_driver import FunctionOf
+from ..tensors.devices import is_host
 from ..tensors.fit_size_formulas import NoFormula
 from .program_recipe import NativeTools
 from .provide_guard_watch import watch_at_hand
@@ -255,7 +256,7 @@ class EntryWriter:
     def tensor(self, x: torch.Tensor) -> Any:
         if (
             type(x) is not torch.Tensor
-            or x.device.type != "cpu"
+            or not is_host(x.device)
             or x.layout is not torch.strided
             or x.requires_grad
             or not x.is_contiguous()

@@ -13,6 +13,7 @@ import torch.fx
 from ..errors import UserError
 from ..foundation.torch_private import pytree
 from ..report.explain_report import tensor_type
+from ..tensors.devices import is_host
 from ..tensors.eager_strides import packed_stride
 from ..tensors.torch_state import TorchState
 from .symbolic_sizes import Condition, SizeRange, SymbolicSize, Term, value_of
@@ -71,7 +72,7 @@ class TensorInput:
         return [size for size in self.shape if isinstance(size, SymbolicSize)]
 
     def __str__(self) -> str:
-        place = "" if self.device.type == "cpu" else f" on {self.device}"
+        place = "" if is_host(self.device) else f" on {self.device}"
         return tensor_type(self) + place
 
 

@@ -46,6 +46,7 @@ from ..frontend.marks import is_disabled
 from ..integrations.from_torch_export import callable_of, class_name_of, example_of, is_exported_program
 from ..report.explain_report import list_operations
 from ..report.text_layout import count, shifted, shorten
+from ..tensors.devices import DEVICES
 from ..tensors.eager_strides import packed_order
 from .dynamic_shapes import Declared, declared_sizes
 from .exported_graph import ExportedGraph, FixedInput, Output, TensorInput
@@ -212,7 +213,7 @@ def _checked(fn: Any, args: Any, kwargs: Any) -> tuple[Any, tuple[Any, ...], dic
             f"burnish.export cannot make a graph of {getattr(fn, '__qualname__', fn)}: "
             f"{'it is disabled' if is_disabled(original) else 'it is an `async def`'}."
         )
-    if torch.is_autocast_enabled("cpu") or torch.is_autocast_enabled("cuda"):
+    if any(map(torch.is_autocast_enabled, DEVICES)):
         raise UserError(
             "burnish.export was called under torch.autocast, which the graph would not know later. "
             "Enter autocast inside the function, and it becomes a part of the graph."

@@ -31,9 +31,10 @@ from torch.fx import Graph, GraphModule, Node
 from ..backends.registry import lookup
 from ..captured_graph.compile_request import INPUT, InputFacts, request_of
 from ..captured_graph.lazy_graph_module import graph_module
-from ..compiler.graph_cache_key import NoKey, compiler_identity, input_facts, switches
+from ..compiler.graph_cache_key import NoKey, input_facts, switches
 from ..compiler.provide_guard_watch import is_at_hand, new_watch
 from ..concurrency import thread_locks
+from ..runtime.disk.compiler_identity import compiler_identity
 from ..runtime.disk.disk_cache import disk_cache
 from ..runtime.disk.file_trust import Distrusted, read_trusted
 from ..runtime.state_watch.module_tensor_lookup import tensors_of_module

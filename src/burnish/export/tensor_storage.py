@@ -20,6 +20,7 @@ import torch.fx
 
 from ..concurrency.compute_once import once
 from ..errors import UserError
+from ..tensors.devices import is_host
 from .values_to_json import decode, entry, flag, parts, read_device, sizes, text, whole
 
 MOST_DIMENSIONS = 64
@@ -72,7 +73,7 @@ class Storages:
 
 def memory_of(storage: torch.UntypedStorage) -> Any:
     """A storage's bytes, not copied if it is in main memory."""
-    on_cpu = storage if storage.device.type == "cpu" else storage.cpu()
+    on_cpu = storage if is_host(storage.device) else storage.cpu()
     size = on_cpu.nbytes()
     if not size:
         return b""
@@ -146,7 +147,7 @@ def read_tensor(what: Any, memory: Callable[[int], torch.Tensor], pieces: Memory
 def moved(memory: torch.Tensor, device: torch.device) -> torch.Tensor:
     # For a device type that is missing, torch would import a module of that name.
     backend = vars(torch).get(device.type)
-    if device.type != "cpu" and not (isinstance(backend, ModuleType) and backend.is_available()):
+    if not is_host(device) and not (isinstance(backend, ModuleType) and backend.is_available()):
         raise UserError(f"it belongs on {device}, which is not there")
     try:
         return memory.to(device)

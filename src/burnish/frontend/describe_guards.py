@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-import torch
-
 from ..capture.guards.guards import FACT_NAMES, STATE_NAMES, Guard
 from ..report.dump_stages import in_words
+from ..tensors.dtypes import HALVES
 
-USUAL = (None, False, 0, torch.bfloat16, torch.float16)  # usual values of torch's global state, not worth showing
+USUAL = (None, False, 0, *HALVES)  # usual values of torch's global state, not worth showing
 
 
 def guard_text(guard: Guard) -> str:

@@ -18,12 +18,13 @@ from torch import nn
 
 from ..errors import UserError
 from ..foundation.torch_private import disable_current_modes, int_mm
+from ..tensors.devices import is_host
+from ..tensors.dtypes import SINGLES
 from ..tensors.quantized_linear_reference import unpacked
 
 M = TypeVar("M", bound=nn.Module)
 
 FORMATS = ("int8", "int4", "int8_dynamic")
-DTYPES = (torch.float32, torch.bfloat16, torch.float16)
 MIDDLE = 8
 """Of the 16 numbers of 4 bits."""
 
@@ -94,7 +95,7 @@ class QuantizedLinear(nn.Linear):
 
 
 def product_of_integers(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
-    if HAS_EXACT_PRODUCT or x.device.type != "cpu":
+    if HAS_EXACT_PRODUCT or not is_host(x.device):
         return int_mm(x, y).to(torch.float32)
     exact = torch.float32 if x.shape[1] <= LONGEST_EXACT else torch.float64
     with torch.autocast("cpu", enabled=False):
@@ -171,7 +172,7 @@ def is_wanted(module: nn.Module, place: str, filter: Callable[[nn.Module, str], 
 def check(layer: nn.Linear, place: str, format: str, group_size: int) -> None:
     if isinstance(layer, QuantizedLinear):
         raise UserError(f"quantize_: {place} is quantized already, as {layer.format!r}. Start from the original model.")
-    if layer.weight.dtype not in DTYPES:
+    if layer.weight.dtype not in SINGLES:
         raise UserError(
             f"quantize_: the weight of {place} is {layer.weight.dtype}. Convert the model to float32, bfloat16 or "
             f"float16 first: model.to(torch.bfloat16)."

@@ -36,7 +36,7 @@ def conditions_of(node: Node) -> Conditions:
     found = check(*node.args, **node.kwargs)
     if not found:
         return found
-    if any(value.type.device.type != "cpu" for value in node.operands):
+    if any(not value.type.is_on_host for value in node.operands):
         return ()  # the kernel asserts on the device, and a failure ends the process
     return found if all(map(can_be_checked, found)) else UNKNOWN
 

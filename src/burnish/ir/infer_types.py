@@ -18,6 +18,7 @@ from ..concurrency.outside_errors import reraise_from_outside
 from ..foundation.torch_private import OpOverload, disable_current_modes, dispatch_has_kernel_for_dispatch_key
 from ..ops import import_all_operators  # noqa: F401  (fills the records)
 from ..ops.operator_record import NoRule, Op
+from ..tensors.devices import CPU
 from ..tensors.dtypes import NAMES
 from ..tensors.tensor_types import NumberType, TensorType
 from .frozen_values import is_attention_without_dropout
@@ -97,7 +98,7 @@ def device_of(args: tuple, kwargs: dict) -> torch.device:
     found = {device for has_dimensions, device in devices if has_dimensions} or {device for _, device in devices}
     if len(found) > 1:
         raise Untraceable("operands on several devices")
-    return found.pop() if found else torch.device(kwargs.get("device") or "cpu")
+    return found.pop() if found else torch.device(kwargs.get("device") or CPU)
 
 
 PIVOTS = ("pivots", "LU_pivots")

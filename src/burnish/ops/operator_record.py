@@ -253,7 +253,7 @@ def computed_operands(
             arg.dtype != dtype
             and rule.promotion != "first"
             and position not in rule.apart
-            and arg.device.type == "cpu"
+            and arg.device_facts.copies_converted
             and not is_dense(arg)
         ):
             arg = TensorType(arg.shape, preserved_stride(arg), dtype, arg.device)
@@ -309,7 +309,7 @@ def result_device(tensors: Sequence[TensorType]) -> torch.device:
         if tensor.shape:
             return tensor.device
     for tensor in tensors:
-        if tensor.device.type != "cpu":
+        if not tensor.is_on_host:
             return tensor.device
     return tensors[0].device
 

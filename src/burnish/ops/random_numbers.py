@@ -30,8 +30,9 @@ from typing import Any
 import torch
 
 from ..settings import current
+from ..tensors.devices import CPU, is_host
 from ..tensors.dtypes import BITS, DIGITS, NAMES, UNSIGNED
-from ..tensors.tensor_types import CPU, TensorType
+from ..tensors.tensor_types import TensorType
 from .elementwise.elementwise_record import holds
 from .memory_format import copied
 from .operator_record import (
@@ -49,6 +50,7 @@ from .operator_record import (
 )
 from .scalar_ir import Scalar, binary, cast, const, fma
 from .shapes.creation import created, like
+from .target_record import target_of
 
 SEED: Op = record("random_seed")
 SEEDS: Op = record("random_seeds")
@@ -60,10 +62,6 @@ BELOW: Op = record("below")
 
 WORD = (1 << 32) - 1
 LARGEST = (1 << 63) - 1
-
-DEVICES: dict[str, Callable[[], bool]] = {"cpu": lambda: True}
-"""The device types with these random numbers, and whether kernels can be compiled for them, called at the first draw.
-`targets.cuda` adds "cuda"."""
 
 SINE = (1.0, -0.16666658222675323, 0.008333050645887852, -0.00019809046352747828, 2.6051661734527443e-06)
 """sin(s) / s of s**2 for |s| <= pi / 2, to 2**-23."""
@@ -234,14 +232,14 @@ def draw(g: Any, size: Size, generator: Any, device: Any = None, dtype: torch.dt
     if dtype is not None and NAMES.get(dtype) not in DIGITS:
         raise NoRule(f"random numbers of {dtype}")
     on = place_of(device)
-    return g.apply(BITS_OF, (g.apply(SEED, () if on.type == "cpu" else (on,)), tuple(size)))
+    return g.apply(BITS_OF, (g.apply(SEED, () if is_host(on) else (on,)), tuple(size)))
 
 
 def place_of(device: Any) -> torch.device:
     found = CPU if device is None else torch.device(device)
-    if found.type not in DEVICES or not DEVICES[found.type]():
+    if target_of(found) is None:
         raise NoRule(f"no target makes kernels for {found}")
-    if found.type != "cpu" and found.index is None:
+    if not is_host(found) and found.index is None:
         if torch.get_device_module(found).device_count() > 1:
             raise NoRule("the device that is the current one, of several")
         found = torch.device(found.type, 0)

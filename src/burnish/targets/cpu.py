@@ -1,6 +1,6 @@
 """The target for CPUs: kernels by LLVM. Importing it registers the target with our own kernels of library calls.
 
-`schedule.device_facts` holds the machine facts, since the scheduler plans for CPUs without a code generator too.
+`ops.target_record` holds the machine facts, since the scheduler plans for CPUs without a code generator too.
 """
 
 from __future__ import annotations
@@ -20,7 +20,9 @@ from ..codegen.llvm.functions import (
 )
 from ..codegen.llvm.functions.quantized import dequantized_weight, int4_fixed_point_product, integer_product
 from ..codegen.llvm.target_cpu import host
-from ..schedule.device_facts import CPU, register_target
+from ..ops.target_record import CPU, register_target
+from ..runtime.disk.compiler_identity import compiler_identity
+from ..runtime.disk.disk_cache import disk_cache
 from ..schedule.library.own_kernels.matmul_tiling_and_packing import NativeKernelMaker
 
 NATIVE_KERNELS = NativeKernelMaker(
@@ -40,6 +42,30 @@ NATIVE_KERNELS = NativeKernelMaker(
     dtypes_of_matrix_units=matmul.dtypes_of_matrix_units,
     shape=matmul.tile_shape,
 )
-register_target("cpu", replace(CPU, native_kernels=NATIVE_KERNELS))
 
-__all__ = ["compile_kernel", "compile_kernels", "host"]
+MEASURED = "measured"
+"""The kind of entry on disk."""
+
+
+class MeasurementsOnDisk:
+    """Measurements of library calls, by this machine, this torch and this compiler: another version may have other
+    candidates, which would never be measured beside remembered ones."""
+
+    def get(self, key: str) -> str | None:
+        shelf = disk_cache()
+        found = shelf and shelf.get(MEASURED, self.key(key))
+        return found and found.decode()
+
+    def put(self, key: str, text: str) -> None:
+        shelf = disk_cache()
+        if shelf is not None:
+            shelf.put(MEASURED, self.key(key), text.encode())
+
+    def key(self, key: str) -> str:
+        return f"{compiler_identity()}\n{key}"
+
+
+HERE = replace(CPU, native_kernels=NATIVE_KERNELS, measurements=MeasurementsOnDisk())
+register_target(CPU.name, lambda: HERE)
+
+__all__ = ["MEASURED", "compile_kernel", "compile_kernels", "host"]

@@ -1,6 +1,6 @@
 """The target for NVIDIA GPUs: machine facts for the scheduler, kernels by Triton, matmul kernels, timing.
 
-    register_gpus()                            when the first graph computes on a GPU
+    gpu_target()                               when the first graph computes on a GPU
     compile_kernel_for_gpu(kernel, device)     a kernel that is not part of a plan
 
 Triton is imported when the first kernel is compiled.
@@ -18,11 +18,9 @@ from .. import events
 from ..codegen.triton.print_math_expansions import why_not_printable
 from ..codegen.triton.tiling import COLUMNS, FEWEST_ROWS, LONGEST_WHOLE, fills_gpu
 from ..concurrency.compute_once import once
-from ..ops import random_numbers
-from ..ops.library import classification_losses
+from ..ops.target_record import Target, register_target
 from ..runtime.linking import cuda_module_loader
 from ..runtime.linking.cuda_module_loader import CudaKernel
-from ..schedule.device_facts import Target, register_target
 from ..schedule.library.gpu_matmul_spec import Maker
 from ..schedule.library.measure_candidates import Clock
 from ..schedule.loops.build_kernel import Launch
@@ -123,22 +121,16 @@ def cubins_here() -> dict[str, str]:
 
 
 @once
-def register_gpus() -> None:
-    """Registers the GPU target, when the first graph computes on one."""
+def gpu_target() -> Target | None:
+    """Made when the first graph computes on a GPU."""
     why = cuda_module_loader.why_not()
-    if why is None:
-        from ..codegen.triton.compilation.compile_worker_pool import start_early
-
-        register_target("cuda", TRITON)
-        start_early()
-    else:
+    if why is not None:
         events.emit("lower.refused", text=f"graphs on GPUs run their operators one by one: {why}", fallback="refused")
+        return None
+    from ..codegen.triton.compilation.compile_worker_pool import start_early
+
+    start_early()
+    return TRITON
 
 
-def are_offered() -> bool:
-    register_gpus()
-    return cuda_module_loader.why_not() is None
-
-
-random_numbers.DEVICES["cuda"] = are_offered
-classification_losses.DEVICES["cuda"] = are_offered
+register_target("cuda", gpu_target)

@@ -13,10 +13,11 @@ from collections.abc import Callable, Sequence
 import torch
 
 from .. import events
+from ..ops.target_record import target_of
 from ..runtime.linking.cuda_module_loader import CudaKernel
 from ..runtime.program.native_kernels import NativeKernel
-from ..schedule.device_facts import target_of
 from ..schedule.loops.build_kernel import Launch
+from ..tensors.devices import CPU
 from ..tensors.fit_size_formulas import Space
 
 Compile = Callable[[Sequence[Launch]], Sequence[NativeKernel | CudaKernel]]
@@ -30,7 +31,7 @@ def compile_launches(launches: Sequence[Launch], compile_for_cpu: Compile) -> li
     by_device: dict[torch.device, list[int]] = {}
     for number, launch in enumerate(launches):
         by_device.setdefault(launch.device, []).append(number)
-    by_device.setdefault(torch.device("cpu"), [])  # library calls of the CPU may need compilation as well
+    by_device.setdefault(CPU, [])  # library calls of the CPU may need compilation as well
     for device, numbers in by_device.items():
         target = target_of(device)
         compiler = (target and target.compile_kernels) or compile_for_cpu

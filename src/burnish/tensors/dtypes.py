@@ -27,6 +27,8 @@ class Dtype:
     """The binary digits of a float's significand, the hidden one included."""
     wide: str | None = None
     """The dtype of arithmetic on it, if eager's kernels compute in another one and round each result back."""
+    is_paired: bool = False
+    """Whether processors have an instruction that multiplies pairs of it and adds both products in its wide dtype."""
 
     @property
     def bits(self) -> int:
@@ -59,6 +61,12 @@ UNSIGNED: set[str] = set()
 HALVES: set[torch.dtype] = set()
 """The torch dtypes of half precision."""
 
+SINGLES: list[torch.dtype] = []
+"""Those that are computed in float32: itself, and the half precisions."""
+
+PAIRED: set[torch.dtype] = set()
+"""Those that products multiply in pairs of neighbours."""
+
 
 def add(dtype: Dtype) -> None:
     """Fill the tables with what the record says."""
@@ -76,6 +84,10 @@ def add(dtype: Dtype) -> None:
         INTEGERS.add(name)
         if not dtype.torch.is_signed:
             UNSIGNED.add(name)
+    if "f32" in (name, dtype.wide):
+        SINGLES.append(dtype.torch)
+    if dtype.is_paired:
+        PAIRED.add(dtype.torch)
     if dtype.wide is not None:
         WIDE[name] = dtype.wide
         HALVES.add(dtype.torch)
@@ -89,7 +101,7 @@ for _dtype in (
     Dtype("i32", torch.int32, "i"),
     Dtype("i64", torch.int64, "i"),
     Dtype("f16", torch.float16, "f", digits=11, wide="f32"),
-    Dtype("bf16", torch.bfloat16, "f", digits=8, wide="f32"),
+    Dtype("bf16", torch.bfloat16, "f", digits=8, wide="f32", is_paired=True),
     Dtype("f32", torch.float32, "f", digits=24),
     Dtype("f64", torch.float64, "f", digits=53),
     Dtype("c64", torch.complex64, "c"),

@@ -15,9 +15,8 @@ from dataclasses import dataclass, field
 import torch
 
 from ..concurrency.outside_errors import reraise_from_outside
+from .devices import CPU, DeviceFacts, facts_of
 from .dtypes import NAMES
-
-CPU = torch.device("cpu")
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +35,14 @@ class TensorType:
     @classmethod
     def contiguous(cls, shape: tuple[int, ...], dtype: torch.dtype, device: torch.device = CPU) -> TensorType:
         return cls(shape, contiguous_stride(shape), dtype, device)
+
+    @property
+    def device_facts(self) -> DeviceFacts:
+        return facts_of(self.device)
+
+    @property
+    def is_on_host(self) -> bool:
+        return facts_of(self.device).is_host
 
     @property
     def ndim(self) -> int:
@@ -61,7 +68,7 @@ class TensorType:
     def __repr__(self) -> str:
         name = NAMES.get(self.dtype, str(self.dtype).removeprefix("torch."))
         strides = "" if self.stride == contiguous_stride(self.shape) else f"{{{', '.join(map(str, self.stride))}}}"
-        device = "" if self.device.type == "cpu" else f"@{self.device}"
+        device = "" if self.is_on_host else f"@{self.device}"
         return f"{name}[{', '.join(map(str, self.shape))}]{strides}{device}"
 
 
@@ -94,6 +101,10 @@ class NumberType:
     @property
     def ndim(self) -> int:
         return 0
+
+    @property
+    def is_on_host(self) -> bool:
+        return True
 
     @property
     def is_contiguous(self) -> bool:

@@ -15,9 +15,7 @@ from typing import NamedTuple
 import torch
 
 from ..foundation.torch_private import is_fwd_grad_enabled, set_fwd_grad_enabled
-
-DEVICES = ("cpu", "cuda")
-"""The devices that have an autocast switch."""
+from .devices import DEVICES
 
 
 class TorchState(NamedTuple):

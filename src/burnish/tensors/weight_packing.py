@@ -45,7 +45,7 @@ class Panels(NamedTuple):
         if self.in_pairs:
             weight = as_pairs(weight)
         columns = self.full * self.width + self.last
-        packed = torch.empty(sum(depth for _, depth in self.parts) * columns, dtype=weight.dtype, device="cpu")
+        packed = torch.empty(sum(depth for _, depth in self.parts) * columns, dtype=weight.dtype, device=weight.device)
         if len(self.parts) == 1:
             self.fill(packed, weight)
             return (packed, bias) if self.has_bias else (packed,)

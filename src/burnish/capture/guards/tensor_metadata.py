@@ -36,8 +36,8 @@ from ...foundation.torch_private import (
     pop_torch_dispatch_stack,
     push_on_torch_dispatch_stack,
 )
+from ...tensors.devices import precision_on_gpus
 from ...tensors.eager_strides import packed_stride
-from ...tensors.float32_precision import precision_on_gpus
 from ...tensors.tensor_types import is_leaf
 from ...tensors.torch_state import TorchState
 

@@ -27,6 +27,7 @@ import torch
 
 from ...concurrency.outside_errors import reraise_from_outside
 from ...foundation.torch_private import foreach_add_
+from ...tensors.devices import is_host
 from ...tensors.in_place_names import is_in_place_name
 from .. import breaks
 from ..engine.interpreted_or_native import is_trusted_namespace
@@ -182,7 +183,7 @@ def read_list(m: Any, tensor: torch.Tensor) -> Any:
     if m.symbolic_sizes is not None:
         m.symbolic_sizes.specialize_sizes(tensor)
     flat = m.perform(torch.Tensor.detach, tensor) if tensor.requires_grad else tensor
-    if tensor.device.type != "cpu":
+    if not is_host(tensor.device):
         flat = m.perform(torch.Tensor.cpu, flat)  # one transfer for all elements
     if tensor.ndim > 1:
         flat = m.perform(torch.Tensor.reshape, flat, -1)

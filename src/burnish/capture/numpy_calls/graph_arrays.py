@@ -15,6 +15,7 @@ from typing import Any
 
 import torch
 
+from ...tensors.devices import is_host
 from ..guards.numpy_array_inputs import tensor_of_array
 from ..guards.tensor_metadata import TENSOR_TYPES
 from ..interpreter.frames import MISSING
@@ -84,7 +85,7 @@ def why_not_shown(m: Any, tensor: Any) -> str | None:
     """Why ``tensor.numpy()`` cannot be an array of the graph."""
     if type(tensor) not in TENSOR_TYPES or not m.knows(tensor) or m.region is not None:
         return "it is not known to the graph"
-    if tensor.requires_grad or tensor.device.type != "cpu" or tensor.layout is not torch.strided:
+    if tensor.requires_grad or not is_host(tensor.device) or tensor.layout is not torch.strided:
         return "torch refuses"
     if tensor.is_conj() or tensor.is_neg() or tensor._is_zerotensor():
         return "it is a lazy view"

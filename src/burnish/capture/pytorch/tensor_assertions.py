@@ -21,6 +21,7 @@ from typing import Any
 import torch
 
 from ...foundation.torch_private import assert_async, is_all_true
+from ...tensors.devices import is_host
 from ..guards.tensor_metadata import TENSOR_TYPES
 from ..interpreter.decoded_code import Code
 from ..interpreter.frames import MISSING
@@ -79,7 +80,7 @@ def can_check(m: Any, condition: torch.Tensor) -> bool:
         is_checked_by_graph(m)
         and type(condition) in TENSOR_TYPES
         and condition.numel() == 1
-        and condition.device.type == "cpu"
+        and is_host(condition.device)
         and m.knows(condition)
     )
 

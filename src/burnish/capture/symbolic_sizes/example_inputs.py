@@ -10,6 +10,7 @@ import torch
 
 from ...concurrency.outside_errors import reraise_from_outside
 from ...foundation.torch_private import construct_storage_from_data_pointer
+from ...tensors.devices import is_host
 from ...tensors.eager_strides import packed_stride
 from ...tensors.fit_size_formulas import FollowedSize, Formula, GivenSize, NoFormula, Point, Space
 from ..guards.tensor_metadata import TENSOR_TYPES
@@ -36,7 +37,7 @@ class Like(NamedTuple):
     def made(self) -> torch.Tensor:
         """Made of untouched memory, which costs nothing on a CPU. On a GPU it has no memory."""
         with torch.inference_mode(self.is_inference):
-            if self.device.type != "cpu":
+            if not is_host(self.device):
                 x = hollow(self)
             elif not self.offset:
                 x = torch.empty_strided(self.shape, self.stride, dtype=self.dtype, device=self.device)

@@ -21,6 +21,7 @@ from typing import Any
 
 import torch
 
+from ...tensors.devices import is_host
 from .reduce_graph import Fails
 from .straight_line import StraightLine
 
@@ -117,7 +118,7 @@ def ways_to_make(value: Any) -> Iterator[str]:
     if value.numel() == 0 or value.dtype.is_complex:
         return
     kind = f", dtype={value.dtype}" * (value.dtype != torch.float32)
-    kind += f", device={str(value.device)!r}" * (value.device.type != "cpu")
+    kind += f", device={str(value.device)!r}" * (not is_host(value.device))
     end = ".requires_grad_()" * value.requires_grad
     shape, lay, again = [*value.shape], "", f".view({[*value.shape]})"
     if not value.is_contiguous():  # a row of numbers, with the layout over it

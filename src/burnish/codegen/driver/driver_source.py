@@ -13,6 +13,7 @@ import torch
 
 from ...runtime.program.unbound_driver import FunctionOf
 from ...schedule.library.candidate import Candidate, Operand, OperatorCall
+from ...tensors.devices import DEVICES, is_host
 from ...tensors.tensor_types import TensorType
 
 NO_LETTER = re.compile(r"\W")
@@ -60,7 +61,7 @@ class DriverText:
     def memory(self, type: TensorType) -> str:
         """A new uninitialized tensor."""
         layout, device = f"{type.shape}, {type.stride}", type.device
-        if device.type == "cpu" or (device.type == "cuda" and self.devices == [device.index]):
+        if is_host(device) or (device.type in DEVICES and self.devices == [device.index]):
             return f"empty_{device.type}({layout}, {self.dtype(type.dtype)})"
         name = NO_LETTER.sub("_", str(device))
         self.things[name] = device

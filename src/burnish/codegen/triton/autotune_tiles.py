@@ -63,13 +63,14 @@ def choose_tiles(
 
 def remembered(key: str, find: Callable[[], int | None]) -> int:
     if key not in _chosen:
-        kept = memory.shelf.get(key) if memory.shelf is not None else None
+        shelf = memory.shelf()
+        kept = shelf.get(key) if shelf is not None else None
         is_known = kept in map(str, range(len(VARIANTS)))
         number = int(kept) if is_known else find()  # type: ignore[arg-type]
         if number is None:
             return 0
-        if not is_known and memory.shelf is not None:
-            memory.shelf.put(key, str(number))
+        if not is_known and shelf is not None:
+            shelf.put(key, str(number))
         with _lock:
             _chosen[key] = number
     return _chosen[key]

@@ -9,7 +9,7 @@ from torch.fx import GraphModule
 
 from ... import events
 from ...captured_graph.compile_request import facts_of_input
-from ...runtime.gpus_of_inputs import gpus_of
+from ...tensors.devices import gpus_of
 
 
 def with_cuda_graphs(compiled: Any, gm: GraphModule, example_inputs: Sequence[Any], written: Sequence[int]) -> Any:

@@ -35,6 +35,7 @@ from ...runtime.eager.eager_philox import FUNCTIONS
 from ...runtime.linking import cuda_module_loader
 from ...runtime.program.restore_inputs_on_error import restoring
 from ...settings import current, patch
+from ...tensors.devices import is_host
 from .. import CompiledFn
 from .eager_checkpoint_regions import run_eagerly, with_regions
 from .specialize_numbers import own_copy
@@ -166,7 +167,7 @@ def interceptor() -> Any:
 
 def bits_of(seed: torch.Tensor, size: tuple[int, ...]) -> torch.Tensor:
     """Random bits, by a kernel that serves any size."""
-    if seed.device.type != "cpu":
+    if not is_host(seed.device):
         return bits_on_gpu(seed, size)
     count = math.prod(size)
     start = torch.tensor([int(seed), 0])

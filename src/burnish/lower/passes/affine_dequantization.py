@@ -21,11 +21,11 @@ import torch
 
 from ...ir.graph import Node, Value
 from ...ops.burnish_primitives import CONVERT, VIEW
+from ...tensors.dtypes import SINGLES
 from ...tensors.views.view_maps import Expand, Map, Permute, Reshape
 
-FLOATS = (torch.float32, torch.bfloat16, torch.float16)
 BYTES = (torch.int8, torch.uint8)
-WIDER = (*FLOATS, torch.int16, torch.int32, torch.int64)
+WIDER = (*SINGLES, torch.int16, torch.int32, torch.int64)
 """The dtypes that hold every byte. The rounding of a scale to one of them is left out."""
 
 ARITHMETIC = {
@@ -152,7 +152,7 @@ def is_widening(node: Node) -> bool:
     if not is_conversion(node):
         return False
     source, target = node.args[0].dtype, node.results[0].dtype  # type: ignore[union-attr]
-    return source is target or target is torch.float32 and source in FLOATS
+    return source is target or target is torch.float32 and source in SINGLES
 
 
 def arithmetic(node: Node, dims: Dims, rows: Axis, columns: Axis) -> AffineWeight | None:

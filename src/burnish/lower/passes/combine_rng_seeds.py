@@ -21,7 +21,7 @@ from ...ir.frozen_values import is_random
 from ...ir.graph import Graph, Node
 from ...ir.rewriter import Rewriter
 from ...ops.random_numbers import SEED, SEEDS
-from ...tensors.tensor_types import CPU
+from ...tensors.devices import CPU
 
 Draw = tuple[int, torch.device]
 """The number of other random operators before it (0 where that does not matter), and its device."""

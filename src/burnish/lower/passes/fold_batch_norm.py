@@ -78,7 +78,7 @@ class BatchNormFolder(Rewriter):
 
     def takes(self, node: Node, product: Value, factor: Value) -> bool:
         """Whether the factor has one number for each channel of a product without other readers."""
-        if product.type.device.type != "cpu":
+        if not product.type.is_on_host:
             return False  # there is no prologue on other devices (`compiler.compile_graph`)
         call = product.node
         made = self.env[product].node if call is not None else None

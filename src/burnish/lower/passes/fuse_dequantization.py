@@ -19,10 +19,9 @@ import torch
 from ...ir.graph import Graph, Node, Value, values_in
 from ...ir.rewriter import Rewriter
 from ...ops.burnish_primitives import LINEAR, QUANTIZED_LINEAR, VIEW
+from ...tensors.dtypes import SINGLES
 from ...tensors.views.view_maps import Reshape
 from .affine_dequantization import AffineWeight, Coefficient, affine_of
-
-DTYPES = (torch.float32, torch.bfloat16, torch.float16)
 
 SMALLEST_GROUP = 8
 """Elements that share a scale. With fewer, the scales are as large as the weight."""
@@ -35,7 +34,7 @@ PACKED_BYTES = "aten._weight_int8pack_mm.default"
 
 
 def is_taken(x: Value) -> bool:
-    return x.dtype in DTYPES and x.type.device.type == "cpu" and x.ndim == 2 and 0 not in x.shape
+    return x.dtype in SINGLES and x.type.is_on_host and x.ndim == 2 and 0 not in x.shape
 
 
 def fuse_dequantization(graph: Graph) -> Graph:
@@ -120,7 +119,7 @@ class DequantizationFuser(Rewriter):
             if not isinstance(product, Value) or not isinstance(factor, Value):
                 return None
             source = self.only_read_here(product, old)
-            if source is None or source.dtype is not node.results[0].dtype or factor.dtype not in DTYPES:  # type: ignore
+            if source is None or source.dtype is not node.results[0].dtype or factor.dtype not in SINGLES:  # type: ignore
                 continue
             x, weight, scales, shifts, bias, *numbers = source.node.args  # type: ignore[union-attr]
             outputs = source.shape[1]

@@ -168,7 +168,7 @@ def log_sigmoid_forward(g: Any, x: Any) -> tuple[Any, Any]:
 
 @shape("aten.log_sigmoid_forward.default")
 def log_sigmoid_forward_type(x: TensorType) -> tuple[TensorType, TensorType]:
-    if not x.dtype.is_floating_point or x.device.type != "cpu":
+    if not x.dtype.is_floating_point or not x.device_facts.keeps_log_sigmoid:
         raise NoRule("integers, or a device that keeps nothing for the gradient")
     return fresh(x, x.shape), fresh(x, x.shape)
 

@@ -175,7 +175,7 @@ def element(
         raise NoRule(f"{result.dtype} of {dtype} operands")
     computed = NAMES[compute_dtype(dtype)]
     operands, wide = list(args), op.notes.get("wide")
-    rounds_first = wide is not None and result.device.type == "cpu"  # GPU kernels round neither operand
+    rounds_first = wide is not None and result.device_facts.rounds_numbers
     for k, arg in enumerate(args):
         if isinstance(arg, Scalar) and not isinstance(types[k], TensorType):
             if op.notes.get("fits"):

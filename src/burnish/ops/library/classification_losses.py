@@ -17,7 +17,6 @@ all zeros, is stored too. Here that element alone is computed, from the elements
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -27,6 +26,7 @@ from ..burnish_primitives import RESTRIDE, VIEW
 from ..memory_format import copied
 from ..operator_record import NoRule, Pointwise, call_shape, decomposition, fresh, shape
 from ..reductions.reduction_dims_and_dtypes import floats, widened
+from ..target_record import target_of
 
 # -- shape rules -------------------------------------------------------------------------------------------------------
 
@@ -44,10 +44,6 @@ call_shape("aten.binary_cross_entropy.default")(lambda a: copied(a.self) if a.re
 
 
 # -- decompositions ----------------------------------------------------------------------------------------------------
-
-
-DEVICES: dict[str, Callable[[], bool]] = {}
-"""Device types whose kernels check indices as they load elements, and whether kernels can be compiled for them."""
 
 
 MEAN = 1
@@ -91,10 +87,10 @@ def nll_loss_backward(
 
 def in_loops(x: Any, target: Any) -> None:
     floats(x)
-    offered = DEVICES.get(x.type.device.type)
+    machine = target_of(x.type.device)
     if x.ndim != 2 or 0 in x.shape or target.dtype is not torch.int64 or target.shape != x.shape[:1]:
         raise NoRule("one row, none, or other labels")
-    if offered is None or not offered():
+    if machine is None or machine.has_checks:
         raise NoRule("the host checks the labels")
 
 

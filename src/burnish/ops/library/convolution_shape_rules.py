@@ -57,7 +57,7 @@ def taken_by_onednn(x: TensorType, weight: TensorType, call: Arguments) -> bool:
 
     Only oneDNN returns channels-last volumes. Small problems use ATen's own kernels.
     """
-    if x.device.type != "cpu":
+    if not x.is_on_host:
         raise NoRule("another device chooses by other rules")
     if not get_mkldnn_enabled():
         return False

@@ -86,9 +86,10 @@ def recurrent_gradients(
 def gradient_type(x: TensorType) -> TensorType:
     """The type of the gradient of an input, a state or a weight. If a weight has gaps or is transposed, eager computes
     the transposed product for its gradient."""
-    if x.device.type == "cpu" and x.ndim == 2 and x.stride != (x.shape[1], 1):
+    is_transposed = x.device_facts.transposes_gradients
+    if is_transposed and x.ndim == 2 and x.stride != (x.shape[1], 1):
         return TensorType(x.shape, (1, x.shape[0]), x.dtype, x.device)
     columns = x.ndim == 3 and (x.shape[1], 1, x.shape[0] * x.shape[1])
-    if x.device.type == "cpu" and columns and x.stride[2] != 1 and has_stride(x, columns):
+    if is_transposed and columns and x.stride[2] != 1 and has_stride(x, columns):
         return TensorType(x.shape, columns, x.dtype, x.device)
     return fresh(x, x.shape)

@@ -179,7 +179,7 @@ def batch_norm_backward(g: Any, call: Arguments) -> Any:
     grad, apart = widened(g, call.grad_out), g("sub.Tensor", widened(g, x), average)
     normed = g("mul.Tensor", apart, rstd)
     # Eager on a CPU accumulates f32 in f64, and the gradients of a channel often cancel.
-    exact = torch.float64 if dtype is torch.float32 and x.type.device.type == "cpu" else grad.dtype
+    exact = torch.float64 if dtype is torch.float32 and x.type.device_facts.sums_in_float64 else grad.dtype
     long = g.convert(grad, exact)
     total = g.convert(g.reduce("sum", long, dims), grad.dtype)
     along = g.reduce("sum", g("mul.Tensor", long, g.convert(apart, exact)), dims)

@@ -97,4 +97,5 @@ def parameter_dtype(x: TensorType, *parameters: TensorType | None) -> torch.dtyp
 
 def statistics_dtype(x: TensorType, *parameters: TensorType | None) -> torch.dtype:
     """The dtype of the parameters on a CPU; the compute dtype on a GPU."""
-    return torch.float32 if x.dtype in HALVES and x.device.type == "cuda" else parameter_dtype(x, *parameters)
+    is_wide = x.dtype in HALVES and x.device_facts.has_wide_statistics
+    return torch.float32 if is_wide else parameter_dtype(x, *parameters)

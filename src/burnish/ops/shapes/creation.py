@@ -15,8 +15,9 @@ from typing import Any
 
 import torch
 
+from ...tensors.devices import CPU
 from ...tensors.dtypes import FLOATS, NAMES
-from ...tensors.tensor_types import CPU, NumberType, TensorType, contiguous_stride
+from ...tensors.tensor_types import NumberType, TensorType, contiguous_stride
 from ...tensors.type_promotion import number_dtype
 from ..elementwise.elementwise_record import holds
 from ..memory_format import copied, format_stride

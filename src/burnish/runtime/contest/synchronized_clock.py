@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from ..gpus_of_inputs import gpus_of
+from ...tensors.devices import gpus_of
 
 
 def clock_for(inputs: Sequence[Any]) -> Callable[[], float]:

@@ -12,6 +12,7 @@ import math
 
 import torch
 
+from ...tensors.devices import is_host
 from ...tensors.dtypes import DIGITS, NAMES
 
 MULTIPLIERS = (0xD2511F53, 0xCD9E8D57)
@@ -26,7 +27,7 @@ def random_seed(device: torch.device | None = None) -> torch.Tensor:
 def random_seeds(count: int, device: torch.device) -> tuple[torch.Tensor, ...]:
     """On a CPU, the seeds that single draws would give. On a GPU they differ: each is aligned to 16 bytes, so that
     kernels read it like a seed drawn alone."""
-    if device.type == "cpu":
+    if is_host(device):
         return torch.empty(count, dtype=torch.int64).random_().unbind()
     return torch.empty((count, 2), dtype=torch.int64, device=device).random_().select(1, 0).unbind()
 

@@ -34,6 +34,7 @@ from typing import Any
 import torch
 
 from ...concurrency import thread_locks
+from ...tensors.devices import is_host
 from ..state_watch.native_watch import Watch
 from ..state_watch.tensor_mutation_watch import identity_reader, state_watch
 from .native_kernels import NativeKernel
@@ -70,7 +71,7 @@ class Samples:
 
 def sampled_places(tensor: torch.Tensor) -> list[int]:
     """Addresses spread over a tensor's memory."""
-    if not tensor.numel() or tensor.device.type != "cpu":
+    if not tensor.numel() or not is_host(tensor.device):
         return []
     reach = sum((size - 1) * stride for size, stride in zip(tensor.shape, tensor.stride(), strict=True)) + 1
     words = reach * tensor.element_size() // WORD

@@ -15,6 +15,7 @@ from typing import Any
 import torch
 
 from ...foundation.torch_private import compiler_guards, reinterpret_tensor
+from ...tensors.devices import DEVICES
 from .restore_inputs_on_error import half_done
 
 
@@ -158,8 +159,7 @@ BUILT_IN: dict[str, Any] = {
     "within": within,
     "as_strided": torch.as_strided,
     "empty_strided": torch.empty_strided,
-    "empty_cpu": empty_on("cpu"),
-    "empty_cuda": empty_on("cuda"),
+    **{f"empty_{device}": empty_on(device) for device in DEVICES},
     "shown": reinterpret_tensor or shown,
 }
 """What every driver may use."""

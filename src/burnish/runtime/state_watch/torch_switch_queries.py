@@ -23,7 +23,7 @@ from ...foundation.torch_private import (
     len_torch_dispatch_stack,
     len_torch_function_stack,
 )
-from ...tensors.float32_precision import precision_on_gpus
+from ...tensors.devices import precision_on_gpus
 
 BYTE, WHOLE = 0xFF, (1 << 64) - 1
 CPU, CUDA = 0, 1

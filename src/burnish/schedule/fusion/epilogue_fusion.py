@@ -19,12 +19,12 @@ from ...ir.graph import Node, Value
 from ...ops.burnish_primitives import LINEAR, RESTRIDE, VIEW
 from ...ops.operator_record import Pointwise
 from ...ops.scalar_ir import Access, Scalar, load, walk
-from ...tensors.dtypes import NAMES
+from ...tensors.dtypes import NAMES, PAIRED
 from ...tensors.views.view_maps import Reshape
 from ..loops.build_expressions import pointwise_scalar, rule_fails
 
-SUMS = {dtype: load(NAMES[dtype], Access(0, 0, ())) for dtype in (torch.float32, torch.bfloat16)}
-"""The element of the product, in an epilogue's expression. One of bf16 is rounded before the epilogue reads it."""
+SUMS = {dtype: load(NAMES[dtype], Access(0, 0, ())) for dtype in (torch.float32, *PAIRED)}
+"""The element of the product, in an epilogue's expression. A half precision is rounded before the epilogue reads it."""
 
 LONGEST = 400
 """Most scalar operations in an epilogue: the code of each tile contains it."""

@@ -28,8 +28,8 @@ from ...ops.error_conditions import InRange
 from ...ops.indexing.gather_lowering import GatherRule, IndirectIndex
 from ...ops.operator_record import NoRule, Pointwise
 from ...ops.shapes.concat_lowering import ConcatRule
+from ...ops.target_record import target_of
 from ...tensors.dtypes import NAMES
-from ..device_facts import target_of
 from ..partition.loop_or_library_call import why_not_loop
 
 INTEGERS = (torch.int64, torch.int32)

@@ -19,9 +19,9 @@ from ...ir import fuel
 from ...ir.frozen_values import is_random
 from ...ir.graph import Graph, Node, Value
 from ...ops.burnish_primitives import VIEW
+from ...ops.target_record import target_of
 from ...tensors.views.affine_indices import Index
 from ...tensors.views.view_maps import view_type
-from ..device_facts import target_of
 from ..loops.build_expressions import NotAffine, sources
 from ..partition.loop_or_library_call import Classes, expression_cost, is_computed
 from .fusion_groups import (

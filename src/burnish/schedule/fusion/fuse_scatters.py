@@ -21,7 +21,7 @@ from ...ir.graph import Graph, Node, Value, values_in
 from ...ir.rewriter import Rewriter
 from ...ops.burnish_primitives import ADD_AT, FETCH, ORDER_AFTER, RESTRIDE
 from ...ops.operator_record import Pointwise, wrapped_dim
-from ..device_facts import target_of
+from ...ops.target_record import target_of
 from ..memory.in_place_library_calls import is_own
 from ..partition.loop_or_library_call import why_not_loop
 

@@ -17,17 +17,15 @@ from collections import defaultdict
 from dataclasses import dataclass
 from math import prod
 
-import torch
-
 from ...ir.graph import Graph, Node, Value
 from ...ops.burnish_primitives import LINEAR, VIEW
 from ...ops.operator_record import Pointwise
 from ...ops.scalar_ir import Access, Scalar, cast, load, reduced, walk
-from ...tensors.dtypes import NAMES
-from ...tensors.float32_precision import precision_of
+from ...ops.target_record import target_of
+from ...tensors.devices import precision_of
+from ...tensors.dtypes import NAMES, SINGLES
 from ...tensors.tensor_types import NumberType
 from ...tensors.views.affine_indices import Affine, Index, constant, identity
-from ..device_facts import target_of
 from ..library.autotune_gpu_matmul import PRODUCT, RESULT, FusedProduct
 from ..library.call_specs import LinearSpec, MatmulSpec
 from ..library.gpu_matmul_spec import KernelSpec
@@ -40,7 +38,6 @@ BATCHED = "aten.bmm.default"
 
 COUNT, ROW, COLUMN, DEPTH = range(4)
 
-FLOATS = (torch.float16, torch.bfloat16, torch.float32)
 
 THINNEST = 16
 """Tensor cores multiply tiles of this many rows. With fewer, most of the tile is wasted."""
@@ -127,7 +124,7 @@ def why_not_matrix(node: Node) -> str | None:
     target = target_of(types[0].device)
     if target is None or target.matmul_compiler is None:
         return f"no target makes kernels that multiply matrices for {types[0].device}"
-    if types[0].dtype not in FLOATS or any(type.dtype is not types[0].dtype for type in types):
+    if types[0].dtype not in SINGLES or any(type.dtype is not types[0].dtype for type in types):
         return f"there are no such kernels for {types[0].dtype}"
     extents = extents_of(node)
     if min(extents[1:]) < THINNEST:
@@ -223,7 +220,7 @@ class PrologueEpilogueFinder:
             if result is None or not is_reshape(reader) and not follows(reader, value, result):
                 break
             value = result
-            if reader.op is not VIEW and value.dtype in FLOATS:
+            if reader.op is not VIEW and value.dtype in SINGLES:
                 ends.append(value)
         for end in reversed(ends):
             writer = EpilogueWriter(self, end)

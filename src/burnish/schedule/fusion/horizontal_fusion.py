@@ -20,7 +20,7 @@ from ...ir import fuel
 from ...ir.graph import Value
 from ...ops.burnish_primitives import ASSEMBLED
 from ...ops.scalar_ir import Access, Scalar, make
-from ..device_facts import target_of
+from ...ops.target_record import target_of
 from ..loops.build_kernel import Launch
 from ..loops.loop_ir import Kernel, Loop, mapped_stages, print_kernel
 

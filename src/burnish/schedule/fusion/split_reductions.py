@@ -19,9 +19,9 @@ from ...ir.graph import Graph, Node, Value
 from ...ir.rewriter import Rewriter
 from ...ir.verify_and_publish_graph import announce
 from ...ops.burnish_primitives import REDUCTION_OF
+from ...ops.target_record import CPU, target_of
 from ...tensors.fit_size_formulas import Space
 from ...tensors.views.view_maps import Reshape
-from ..device_facts import CPU, target_of
 from .fusion_groups import goes_along
 
 LONG = 1 << 16

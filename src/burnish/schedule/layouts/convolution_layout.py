@@ -22,8 +22,8 @@ from ...ir import fuel
 from ...ir.graph import Graph, Node, Value
 from ...ir.graph_builder import Builder
 from ...ops.burnish_primitives import CONV, RUN
+from ...ops.target_record import CPU, target_of
 from ...tensors.tensor_types import TensorType, contiguous_stride
-from ..device_facts import CPU, target_of
 from ..library.autotune_candidates import Choice
 from ..library.call_candidates.convolution import in_channels_last, why_not_pointwise
 from ..library.call_candidates.convolution_backward_times import ConvBackwardSpec
@@ -118,7 +118,7 @@ class Layouts:
         """Whether its gradients must not be computed in channels-last: oneDNN then writes past the end of its workspace
         if a 1x1 convolution has a stride and fewer channels than a vector."""
         behind = self.backward.get(tuple(node.args[:2]))
-        if behind is None or not behind.args[-1][1] or node.args[0].type.device.type != "cpu":
+        if behind is None or not behind.args[-1][1] or not node.args[0].type.is_on_host:
             return False
         weight, stride = node.args[1].type.shape, self.spec_of(node, node.args[0].type).stride
         return max(weight[2:]) == 1 < max(stride) and weight[1] < LEAST_CHANNELS

@@ -23,10 +23,10 @@ from ...ir.alias_analysis import alias_base
 from ...ir.graph import Graph, Node, Value
 from ...ir.rewriter import Rewriter
 from ...ops.burnish_primitives import LINEAR, VIEW
-from ...tensors.float32_precision import multiplies_in_tensor_cores
+from ...ops.target_record import target_of
+from ...tensors.devices import multiplies_in_tensor_cores
 from ...tensors.tensor_types import TensorType
 from ...tensors.views.view_maps import Permute, Slice
-from ..device_facts import target_of
 
 BATCHED = "aten.bmm.default"
 

@@ -22,6 +22,8 @@ from typing import Any, Protocol
 import torch
 
 from ...concurrency.outside_errors import Suppressing
+from ...ops.target_record import target_of
+from ...tensors.devices import CPU
 from .call_candidates.attention import attention_candidates
 from .call_candidates.convolution import convolution_candidates
 from .call_candidates.linear import linear_candidates
@@ -143,7 +145,7 @@ class Measurements:
     """When the last one ended."""
     _rates: dict[tuple[int, torch.dtype], float] = field(default_factory=dict)
     """The highest rate in operations a second, by the number of threads and the dtype."""
-    shelf: MeasurementStore | None = None
+    shelf: Callable[[], MeasurementStore | None] = lambda: None
     """Measurements of earlier processes."""
     pinned: Callable[[Sequence[Candidate]], Measurement] | None = None
     """Supplies the measurements where plans must be the same in every run: see `bench.plans`. Then nothing is measured
@@ -161,8 +163,8 @@ class Measurements:
         at length where a CPU clock would not do."""
         if self.pinned is not None and by is None:
             return self.pinned(candidates())
-        found = self._seen.get(key)
-        if found is None and self.shelf is not None and (text := self.shelf.get(key)) is not None:
+        found, shelf = self._seen.get(key), self.shelf()
+        if found is None and shelf is not None and (text := shelf.get(key)) is not None:
             self.load({key: text})
             found = self._seen.get(key)
         if found is not None and (found.is_steady or found.attempts >= MOST_ATTEMPTS):
@@ -175,8 +177,8 @@ class Measurements:
                 made = self._seen[key] = made.after(found)
                 self._at = perf_counter()
                 self._disturbed = 0.0 if made.is_steady else self._disturbed + self._at - start
-                if made.is_steady and self.shelf is not None:
-                    self.shelf.put(key, text_of(made))
+                if made.is_steady and shelf is not None:
+                    shelf.put(key, text_of(made))
             return self._seen.get(key)
 
     def measure(self, candidates: list[Candidate], seconds: float) -> Measurement:
@@ -220,7 +222,12 @@ def text_of(measured: Measurement) -> str:
     return "; ".join(f"{name}={seconds:.4g}" for name, seconds in measured.least.items())
 
 
-memory = Measurements()
+def shelf_of_machine() -> MeasurementStore | None:
+    target = target_of(CPU)
+    return None if target is None else target.measurements
+
+
+memory = Measurements(shelf=shelf_of_machine)
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=memory._lock._at_fork_reinit)  # another thread may have held it
 """The measurements of this process."""
@@ -250,7 +257,7 @@ def choose(
     if is_quantized and accepted[-1].name in (OWN_QUANTIZED, OWN_INTEGERS):
         return Choice(accepted[-1], None, {})
     is_small = spec.flops < SMALL and not isinstance(spec, RecurrentSpec)
-    if len(offered) == 1 or offered[0].output.device.type != "cpu":
+    if len(offered) == 1 or not offered[0].output.is_on_host:
         return Choice(accepted[0], None, {})
     if is_small:
         return Choice(least_overhead(accepted), None, {})
@@ -314,7 +321,7 @@ def choose_thoroughly(spec: Spec, *, seconds: float, memory: Measurements = memo
     usual = choose(spec, seconds=seconds, memory=memory)
     small = shrunk(spec)
     offered = candidates(small)
-    if len(offered) == 1 or offered[0].output.device.type != "cpu":
+    if len(offered) == 1 or not offered[0].output.is_on_host:
         return usual
     measured = memory.measured(f"{key_of(small)} thoroughly", lambda: offered, seconds, is_thorough=True)
     if measured is None or not measured.is_steady or usual.candidate.name not in measured.least:

@@ -181,7 +181,7 @@ def empty(type: TensorType) -> torch.Tensor:
 def bound(candidate: Candidate, made: Sequence[torch.Tensor], tensors: Sequence[torch.Tensor]) -> Callable[[], None]:
     """The candidate's native functions, bound to these tensors. `made` has its output and its further results."""
     assert candidate.steps is not None
-    room = torch.empty(candidate.scratch, dtype=torch.uint8, device="cpu")
+    room = torch.empty(candidate.scratch, dtype=torch.uint8, device=candidate.output.device)
     names = (OUT, *(name for name, _ in candidate.further), SCRATCH, *candidate.operands)
     spots = dict(zip(names, (*made, room, *tensors), strict=True))
     steps, launches, checks = candidate.steps(), [], []

@@ -17,7 +17,7 @@ from ...ir import fuel
 from ...ir.graph import Graph, Node
 from ...ir.rewriter import Rewriter
 from ...ops.burnish_primitives import RUN
-from ..device_facts import target_of
+from ...ops.target_record import target_of
 from ..fusion.gpu_matmul_prologue_epilogue_fusion import FusedWork, ValueReaders, find_fused_work, why_not_matrix
 from .autotune_gpu_matmul import choose_matrix
 from .candidate import Candidate

@@ -18,8 +18,8 @@ from ...ir.graph import Graph, Node, Value
 from ...ops.burnish_primitives import ASSEMBLED, REDUCTION_OF, RESTRIDE
 from ...ops.operator_record import NoRule, Pointwise
 from ...ops.shapes.concat_lowering import Concat, ConcatRule, OperandPart
+from ...ops.target_record import target_of
 from ...tensors.tensor_types import TensorType, span
-from ..device_facts import target_of
 from ..partition.loop_or_library_call import why_not_loop
 
 FEWEST = 3

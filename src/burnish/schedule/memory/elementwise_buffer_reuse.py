@@ -20,8 +20,8 @@ from ...ir import fuel
 from ...ir.alias_analysis import storage_of
 from ...ir.graph import Graph, Value
 from ...ops.burnish_primitives import ASSEMBLED, RUN
+from ...ops.target_record import target_of
 from ...tensors.eager_strides import is_dense
-from ..device_facts import target_of
 from ..loops.build_kernel import Launch
 from .store_inputs_in_place import with_one_buffer_each
 

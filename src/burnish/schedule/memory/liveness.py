@@ -18,9 +18,9 @@ from ...ir import fuel
 from ...ir.alias_analysis import aliased_argument
 from ...ir.graph import Graph, Node, Value
 from ...ops.burnish_primitives import ASSEMBLED, RUN
+from ...ops.target_record import target_of
 from ...tensors.fit_size_formulas import ALIGNMENT
 from ...tensors.tensor_types import span
-from ..device_facts import target_of
 from ..loops.build_kernel import Launch
 from ..plan_steps import Call, MakeView, Plan, Step
 from .output_buffer_reuse import reuse_output_buffers

@@ -14,7 +14,7 @@ from collections.abc import Container, Sequence
 from ...ir.alias_analysis import storage_of
 from ...ir.graph import Node, Value, values_in
 from ...ops.burnish_primitives import RUN
-from ..device_facts import target_of
+from ...ops.target_record import target_of
 from ..fusion.fuse_loops import Fusion, Unit
 from .elementwise_buffer_reuse import PRODUCTS
 

@@ -21,11 +21,11 @@ from ...ops.burnish_primitives import ADD_AT, ASSEMBLED, CONVERT, FETCH, REDUCTI
 from ...ops.operator_record import NoRule, Pointwise
 from ...ops.shapes.concat_lowering import ConcatRule, OperandPart, leaves
 from ...ops.shapes.element_from_index_rules import IndexFunction
+from ...ops.target_record import target_of
 from ...settings import current
 from ...tensors.dtypes import NAMES
 from ...tensors.tensor_types import NumberType
 from ...tensors.views.view_maps import Expand
-from ..device_facts import target_of
 from ..fusion.fusion_groups import is_contiguous_scan, is_reduction, is_running
 from ..fusion.split_concat_loops import MOST
 from ..fusion.split_long_chains import cut_chains

@@ -22,7 +22,7 @@ from ...ir.frozen_values import is_random
 from ...ir.graph import Graph, Node, Value, values_in
 from ...ops.burnish_primitives import VIEW
 from ...ops.operator_record import Pointwise
-from ..device_facts import target_of
+from ...ops.target_record import target_of
 from .loop_or_library_call import is_cheap, is_widened, why_not_loop
 
 FEW = 8

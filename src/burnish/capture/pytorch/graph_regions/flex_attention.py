@@ -25,6 +25,8 @@ from ....concurrency.outside_errors import reraise_from_outside
 from ....errors import InternalError
 from ....runtime.eager.flex_attention import FlexAttention
 from ....runtime.eager.flex_tiles import FlexTiles
+from ....tensors.devices import is_host
+from ....tensors.dtypes import FLOATS, NAMES
 from ... import breaks
 from ...engine.torch_call_records import TorchCall
 from ...guards.tensor_metadata import TENSOR_TYPES
@@ -36,8 +38,6 @@ from ...python.trace_rollback import ask_region
 from . import create_mask
 from .graph_region import GraphRegion, drawing_from
 from .index_functions import IndexFunctionRegion, constant_graph, identity_graph, with_bare_output
-
-FLOATS = (torch.float32, torch.float64, torch.bfloat16, torch.float16)
 
 
 def attention(m: Any, function: FunctionType, args: tuple, kwargs: dict) -> Any:
@@ -83,11 +83,11 @@ def why_not_captured(m: Any, namespace: dict, given: dict) -> str | None:
     for x in tensors:
         if type(x) not in TENSOR_TYPES or not m.knows(x) or x.layout is not torch.strided or x.ndim != 4:
             return "not plain tensors of four dimensions"
-        if x.dtype not in FLOATS or x.dtype is not tensors[0].dtype or x.device != tensors[0].device:
+        if NAMES.get(x.dtype) not in FLOATS or x.dtype is not tensors[0].dtype or x.device != tensors[0].device:
             return "tensors of several types or devices, or not of floating point"
         if not x.numel():
             return "a tensor without elements"
-        if x.requires_grad and x.device.type == "cpu":
+        if x.requires_grad and is_host(x.device):
             return "torch computes no gradients of query, key and value on CPUs"
     if type(given["enable_gqa"]) is not bool:
         return "an argument enable_gqa that is not a bool"

@@ -21,8 +21,9 @@ from ....concurrency import thread_locks
 from ....concurrency.await_future import SharedResult, result_of
 from ....concurrency.compute_once import once
 from ....runtime.program.native_kernels import NativeFunction, NativeKernel, Words
-from ....schedule.library.own_kernels.matmul_tiling_and_packing import ITEM, MatmulTile, NativeCall, Product, Shape, Sum
+from ....schedule.library.own_kernels.matmul_tiling_and_packing import MatmulTile, NativeCall, Product, Shape, Sum
 from ..compile_to_machine_code import compile_function
+from ..llvm_types import size
 from ..target_cpu import host, initialize
 from .function_printer import FunctionPrinter, words
 from .gemm_microkernel import RUN_WORDS, SYMBOL, WORDS, print_tile
@@ -198,7 +199,7 @@ def make(product: Product) -> NativeCall:
     tables = product_tables(product)
     tasks = len(product.chunks) * product.panels
     grain = tasks if product.flops < SERIAL else 1
-    panel = ITEM[product.result] * product.panel
+    panel = size(product.result) * product.panel
     plan = words(
         tasks,
         grain,
@@ -238,7 +239,7 @@ def _places(product: Product, kinds: list[tuple[int, ...]]) -> list[int]:
     for part in product.sums:
         starts.append(starts[-1] + 8 * (len(WORDS) + RUN_WORDS * len(part.runs)))
     words: list[int] = []
-    item = ITEM[product.result]
+    item = size(product.result)
     for chunk in product.chunks:
         for place in chunk:
             (x0, x1), (out0, out1) = place.x, place.out
@@ -253,7 +254,7 @@ def _numbers(product: Product, part: Sum, *, is_last: bool) -> list[int]:
     valid = product.shape.lanes
     if is_last and product.outputs % product.shape.lanes:
         valid = product.outputs % product.shape.lanes
-    out_step = ITEM[product.result] * part.out_step
+    out_step = size(product.result) * part.out_step
     words = [product.item * part.x_step, out_step, out_step, len(part.runs), valid]
     summed = 0
     for number, run in enumerate(part.runs):

@@ -13,6 +13,7 @@ from typing import Any
 
 import torch
 
+from ....tensors.devices import is_host
 from ....tensors.tensor_types import contiguous_stride
 
 POOLS = (torch.nn.functional.max_pool1d, torch.max_pool1d, torch.ops.aten.max_pool1d, torch.ops.aten.max_pool1d.default)
@@ -25,7 +26,7 @@ def is_pooled_line(target: Any) -> bool:
 def pool_line(target: Any, args: tuple, kwargs: dict) -> Any:
     found = target(*args, **kwargs)
     x = args[0] if args else kwargs.get("input", kwargs.get("self"))
-    if not isinstance(found, torch.Tensor) or found.device.type != "cpu":
+    if not isinstance(found, torch.Tensor) or not is_host(found.device):
         return found
     if torch.is_grad_enabled() and x.requires_grad or found.stride() == contiguous_stride(tuple(found.shape)):
         return found

@@ -15,6 +15,7 @@ import torch
 from ....ir.error_check_nodes import add_check
 from ....ir.graph_builder import Builder
 from ....ops.error_conditions import InRange
+from ....tensors.devices import is_host
 
 
 def classes_of(args: tuple, kwargs: dict[str, Any]) -> tuple[Any, Any]:
@@ -31,7 +32,7 @@ def is_one_hot(target: Any, args: tuple, kwargs: dict[str, Any]) -> bool:
         and x.dtype is torch.int64
         and isinstance(count, int)
         and count >= 0
-        and x.device.type == "cpu"
+        and is_host(x.device)
         and x.numel() > 0
     )
 

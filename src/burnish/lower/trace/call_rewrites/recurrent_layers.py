@@ -18,6 +18,7 @@ import torch
 
 from ....foundation.torch_private import VF
 from ....ops.library.recurrent_shape_rules import RECURRENT, RECURRENT_BACKWARD, gradient_type, recurrent_types
+from ....tensors.devices import DEVICES, facts_of
 from ..aten_tracer import AtenTracer
 
 KINDS = {
@@ -40,14 +41,14 @@ def is_recurrent(target: Any, args: tuple, kwargs: dict) -> bool:
     x, weights, has_biases, layers, dropout, train, bidirectional = args[0], *args[2:8]
     if (
         x.ndim != 3
-        or x.device.type not in ("cpu", "cuda")
+        or x.device.type not in DEVICES
         or not x.is_floating_point()
         or torch.is_autocast_enabled(x.device.type)
         or 0 in x.shape
     ):
         return False
-    if x.is_cuda:
-        return not (dropout and train and layers > 1)  # cuDNN does not take the weights of one layer alone
+    if not facts_of(x.device).splits_recurrent_layers:
+        return not (dropout and train and layers > 1)
     is_projected = len(weights) != layers * (1 + bool(bidirectional)) * (4 if has_biases else 2)
     return kind != "lstm" or x.dtype is not torch.float32 or is_projected
 

@@ -86,11 +86,11 @@ def eager_stride(spec: ConvSpec) -> tuple[int, ...]:
             x = TensorType.contiguous(x.shape, x.dtype, x.device)
         outer, channel, _, step = eager_stride(in_two_dimensions(replace(spec, x=x, residual=None)))
         return outer, channel, step
-    if spec.x.device.type != "cpu" or 0 in spec.x.shape:
+    if not spec.x.is_on_host or 0 in spec.x.shape:
         kept = is_channels_last(spec.x) or is_channels_last(spec.weight)
     else:
         x, weight, bias = (
-            type and torch.empty_strided(type.shape, type.stride, dtype=type.dtype, device="cpu")
+            type and torch.empty_strided(type.shape, type.stride, dtype=type.dtype, device=type.device)
             for type in (spec.x, spec.weight, spec.bias)
         )
         backend = select_conv_backend(

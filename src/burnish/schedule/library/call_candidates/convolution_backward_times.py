@@ -51,7 +51,7 @@ class ConvBackwardSpec:
 def seconds_of(spec: ConvBackwardSpec, seconds: float) -> float | None:
     """None where it was not measured."""
     conv = spec.conv
-    if spec.flops < SMALL or conv.x.device.type != "cpu" or not any(spec.wanted[:2]):
+    if spec.flops < SMALL or not conv.x.is_on_host or not any(spec.wanted[:2]):
         return None
     like = with_channels_of_series(conv)
     assert isinstance(like, ConvSpec)

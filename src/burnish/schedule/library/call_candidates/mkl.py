@@ -96,7 +96,7 @@ def why_not_plain(*types: TensorType) -> str | None:
     if not dtypes:
         return "torch runs without MKL, or no target makes native calls"
     for type in types:
-        if type.dtype not in dtypes or type.dtype is not types[0].dtype or type.device.type != "cpu":
+        if type.dtype not in dtypes or type.dtype is not types[0].dtype or not type.is_on_host:
             return f"MKL multiplies float32 or float64 on the CPU, not {type}"
         if type.numel == 0:
             return "a matrix is empty"
@@ -132,7 +132,7 @@ def pack(matrix: torch.Tensor, side: int, *, other: int) -> torch.Tensor:
     way, step = orientation(matrix.shape, matrix.stride())  # type: ignore[misc]
     rows, depth, columns = (*matrix.shape, other) if side == SIDE_A else (other, *matrix.shape)
     size = handle.cblas_sgemm_pack_get_size(side, rows, columns, depth)
-    packed = torch.empty(size // 4 + 16, dtype=torch.float32, device="cpu")
+    packed = torch.empty(size // 4 + 16, dtype=torch.float32, device=matrix.device)
     handle.cblas_sgemm_pack(
         _ROW_MAJOR, side, way, rows, columns, depth, 1.0, matrix.data_ptr(), step, packed.data_ptr()
     )

@@ -55,7 +55,7 @@ def why_not(spec: LinearSpec | ConvSpec) -> str | None:
     if not torch.backends.mkldnn.is_available() or not torch.backends.mkldnn.enabled:
         return "torch runs without oneDNN"
     for name, type in spec.inputs.items():
-        if type.device.type != "cpu":
+        if not type.is_on_host:
             return f"{name} is on {type.device}"
         if type.dtype is not spec.x.dtype:
             return f"{name} has another dtype than x"

@@ -103,7 +103,7 @@ def own_recurrent(spec: RecurrentSpec) -> Candidate | None:
 def why_not_recurrent(spec: RecurrentSpec) -> str | None:
     if matmul_tiling_and_packing.shape_here() is None:
         return "there are no kernels for this machine"
-    if spec.x.dtype is not torch.float32 or spec.x.device.type != "cpu":
+    if spec.x.dtype is not torch.float32 or not spec.x.is_on_host:
         return f"x is {spec.x}: the kernels compute in float32 on the CPU"
     if spec.x.numel == 0 or spec.size == 0:
         return "something is empty"

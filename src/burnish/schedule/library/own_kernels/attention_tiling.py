@@ -18,7 +18,7 @@ from dataclasses import dataclass
 
 import torch
 
-from ....tensors.dtypes import NAMES
+from ....tensors.dtypes import NAMES, PAIRED
 from ....tensors.tensor_types import TensorType
 from ..call_specs import AttentionSpec
 from ..candidate import Candidate, from_steps
@@ -124,7 +124,7 @@ def own_attention(spec: AttentionSpec, output: TensorType) -> Candidate | None:
 def why_not_laid_out(spec: AttentionSpec, output: TensorType) -> str | None:
     """What no kernel of ours takes, whatever its dtype."""
     for name, type in (*spec.inputs.items(), ("the result", output)):
-        if type.device.type != "cpu":
+        if not type.is_on_host:
             return f"{name} is {type}: the kernels compute on the CPU"
         if type.numel == 0:
             return f"{name} is empty"
@@ -147,8 +147,8 @@ def why_not_attention(spec: AttentionSpec, output: TensorType) -> str | None:
     dtypes = {type.dtype for type in (*spec.inputs.values(), output)}
     if len(dtypes) > 1 or spec.q.dtype not in matmul_tiling_and_packing.dtypes_of_tiles():
         return "the kernels compute in another dtype"
-    if spec.q.dtype is torch.bfloat16 and spec.q.shape[3] % 2:
-        return "an odd number of bf16 has no pairs"
+    if spec.q.dtype in PAIRED and spec.q.shape[3] % 2:
+        return f"an odd number of {NAMES[spec.q.dtype]} has no pairs"
     why = why_not_laid_out(spec, output)
     if why is not None:
         return why
@@ -171,9 +171,9 @@ def attention_of(spec: AttentionSpec, output: TensorType, shape: Shape, threads:
         blocks.append(QueryBlock(first, halved(size, shape.half), min(last, keys) if spec.is_causal else keys))
         first = last
     dtype = NAMES[spec.q.dtype]
-    is_half = dtype == "bf16"
+    is_half = spec.q.dtype in PAIRED
     q_step, out_step = spec.q.stride[2], -(-columns // shape.lanes) * shape.lanes if is_half else output.stride[2]
-    # Weights in bf16 are written over the scores: the step from one query to the next stays the same.
+    # Weights in half precision are written over the scores: the step from one query to the next stays the same.
     weights_row = row * 2 if is_half else row
     sums = {seen: number for number, seen in enumerate(dict.fromkeys(block.keys for block in blocks))}
     to_scores, to_out = [], []

@@ -21,9 +21,11 @@ from typing import Any
 import torch
 
 from ....ops.scalar_ir import Scalar
-from ....tensors.tensor_types import CPU, TensorType
+from ....ops.target_record import target_of
+from ....tensors.devices import CPU
+from ....tensors.dtypes import DTYPES, PAIRED
+from ....tensors.tensor_types import TensorType
 from ....tensors.weight_packing import Panels
-from ...device_facts import target_of
 
 LONGEST_RUN = 128
 """Most numbers that are summed in a register before the sum goes to memory. A longer chain of additions would round
@@ -123,7 +125,7 @@ class Product:
     @property
     def item(self) -> int:
         """The bytes of a number of x."""
-        return ITEM[self.dtype]
+        return DTYPES[self.dtype].itemsize
 
     @property
     def longest_run(self) -> int:
@@ -168,9 +170,6 @@ class Batched:
     b_row: int
     b_column: int
 
-
-ITEM = {"f32": 4, "bf16": 2}
-"""The bytes of a number."""
 
 Spot = tuple[str, int]
 """The name of a tensor, and a byte offset in it."""
@@ -311,7 +310,7 @@ def places_of_row(count: int, x: int, out: int, x_step: int, out_step: int, half
 
 
 def longest_run(dtype: str) -> int:
-    return LONGEST_RUN_OF_PAIRS if dtype == "bf16" else LONGEST_RUN
+    return LONGEST_RUN_OF_PAIRS if DTYPES[dtype] in PAIRED else LONGEST_RUN
 
 
 def runs_of(starts: Sequence[int], length: int, dtype: str = "f32") -> tuple[WeightRun, ...]:

@@ -16,7 +16,7 @@ from dataclasses import replace
 import torch
 
 from ....ops.scalar_ir import Scalar
-from ....tensors.dtypes import NAMES
+from ....tensors.dtypes import NAMES, PAIRED
 from ....tensors.tensor_types import TensorType, has_stride
 from ...layouts.channels_last_strides import channels_last_stride
 from ..call_specs import ConvSpec, LinearSpec, MatmulSpec
@@ -56,8 +56,8 @@ def why_not_linear(spec: LinearSpec) -> str | None:
     if why is not None:
         return why
     (rows, depth), (down, across) = spec.x.shape, spec.x.stride
-    if spec.x.dtype is torch.bfloat16 and depth % 2:
-        return "an odd number of bf16 has no pairs"
+    if spec.x.dtype in PAIRED and depth % 2:
+        return f"an odd number of {NAMES[spec.x.dtype]} has no pairs"
     if across != 1 and depth != 1 or rows > 1 and down < depth:
         return "the rows of x have gaps between their numbers"
     if spec.residual is not None and not spec.residual.is_contiguous:
@@ -82,7 +82,7 @@ def _why_not_inputs(
 ) -> str | None:
     first = next(iter(spec.inputs.values())).dtype
     for name, type in spec.inputs.items():
-        if type.dtype not in dtypes or type.dtype is not first or type.device.type != "cpu":
+        if type.dtype not in dtypes or type.dtype is not first or not type.is_on_host:
             return f"{name} is {type}: the kernels compute in another dtype on the CPU"
         if type.numel == 0:
             return f"{name} is empty"
@@ -101,8 +101,8 @@ def linear_products(spec: LinearSpec, epilogue: Scalar | None) -> list[Product]:
     step = step if rows > 1 else depth
     places = places_of_row(rows, 0, 0, step, outputs, shape.half)
     dtype = NAMES[spec.x.dtype]
-    item = matmul_tiling_and_packing.ITEM[dtype]
-    # Between the parts of a bf16 sum, its result would be rounded.
+    item = spec.x.dtype.itemsize
+    # Between the parts of a sum of pairs, its result would be rounded.
     is_deep = dtype == "f32" and depth > DEEPEST and item * rows * depth > CACHED_BYTES
     parts = matmul_tiling_and_packing.split_evenly(depth, DEEPEST) if is_deep else [depth]
     made = []
@@ -194,11 +194,11 @@ def why_not_convolution(spec: ConvSpec) -> str | None:
         return "it is not a plain convolution of images"
     if spec.groups > 1 and (why := why_not_depthwise(spec)) is not None:
         return why
-    is_half = spec.x.dtype is torch.bfloat16
+    is_half = spec.x.dtype in PAIRED
     if (spec.groups > 1 or is_half) and not is_dense_channels_last(spec.x):
         return "x is not channels-last"
     if is_half and spec.groups == 1 and spec.x.shape[1] % 2:
-        return "an odd number of bf16 has no pairs"
+        return f"an odd number of {NAMES[spec.x.dtype]} has no pairs"
     if spec.residual is not None and not has_stride(spec.residual, channels_last_stride(spec.output_shape)):
         return "the residual has another layout than the result"
     if spec.output_shape[0] * spec.output_shape[2] * spec.output_shape[3] // 14 > MOST_PLACES:
@@ -266,7 +266,7 @@ def convolution_product(spec: ConvSpec, epilogue: Scalar | None) -> Product:
     # Neighbouring windows share most of what they read.
     reads = max(depth * across * down // max(spec.weight.shape[2] * spec.weight.shape[3], 1), channels)
     chunks = matmul_tiling_and_packing.in_chunks(
-        places, reads, outputs, depth * outputs, shape.chunk, matmul_tiling_and_packing.ITEM[dtype]
+        places, reads, outputs, depth * outputs, shape.chunk, spec.x.dtype.itemsize
     )
     added = (spec.bias is not None, spec.residual is not None, epilogue)
     return Product(outputs, depth, (Sum(step, outputs, runs),), chunks, shape, *added, dtype=dtype, result=dtype)

@@ -17,12 +17,13 @@ from dataclasses import dataclass, replace
 import torch
 
 from ....concurrency.compute_once import once
+from ....tensors.dtypes import SINGLES
 from ....tensors.tensor_types import TensorType
 from ..call_specs import IntegerSpec, QuantizedSpec
 from ..candidate import Candidate, from_steps
 from . import matmul_tiling_and_packing
 from .matmul_tiling_and_packing import NativeCall, split_evenly
-from .skinny_gemm import DTYPES, MOST_ROWS, has_contiguous_rows
+from .skinny_gemm import MOST_ROWS, has_contiguous_rows
 
 NAME, DEQUANTIZED, INTEGERS = "own quantized", "own dequantized", "own integers"
 
@@ -120,7 +121,7 @@ def why_not_integers(spec: IntegerSpec) -> str | None:
     if rows > MOST_ROWS or rows * depth > STACK_BYTES:
         return "x has many rows, or long ones"
     for name, type in spec.inputs.items():
-        if type.dtype is not torch.int8 or type.device.type != "cpu" or type.numel == 0:
+        if type.dtype is not torch.int8 or not type.is_on_host or type.numel == 0:
             return f"{name} is {type}"
         if not has_contiguous_rows(type):
             return f"{name} has gaps between its numbers"
@@ -175,17 +176,17 @@ def why_not_converted(spec: QuantizedSpec) -> str | None:
     shape, depth = matmul_tiling_and_packing.shape_here(), spec.x.shape[1]
     if shape is None:
         return "there are no kernels for this machine"
-    if spec.x.dtype not in DTYPES or spec.bias is not None and spec.bias.dtype is not spec.x.dtype:
-        return f"the kernels compute in one dtype of {DTYPES}"
+    if spec.x.dtype not in SINGLES or spec.bias is not None and spec.bias.dtype is not spec.x.dtype:
+        return f"the kernels compute in one dtype of {SINGLES}"
     if spec.weight.dtype not in (torch.int8, torch.uint8) or spec.bits == 4 and spec.weight.dtype is torch.int8:
         return f"the weight is {spec.weight}"
     if spec.group != depth and spec.group % (2 * shape.lanes):
         return f"a group of {spec.group} is not a whole number of vectors"
     for name, type in spec.inputs.items():
-        if type.numel == 0 or type.device.type != "cpu":
+        if type.numel == 0 or not type.is_on_host:
             return f"{name} is empty, or not on the CPU"
         if name == "bias" and not type.is_contiguous or name != "bias" and not has_contiguous_rows(type):
             return f"{name} has gaps between its numbers"
-        if name in ("scales", "shifts") and type.dtype not in DTYPES:
+        if name in ("scales", "shifts") and type.dtype not in SINGLES:
             return f"{name} is {type}"
     return None

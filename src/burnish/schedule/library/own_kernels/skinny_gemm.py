@@ -16,6 +16,7 @@ from dataclasses import dataclass
 
 import torch
 
+from ....tensors.dtypes import SINGLES
 from ....tensors.tensor_types import TensorType
 from ..call_specs import LinearSpec
 from ..candidate import Candidate, from_steps
@@ -29,8 +30,6 @@ MOST_ROWS = 8
 
 FEWEST_COLUMNS = 32
 """One load of each dtype. The columns of a transposed weight have to fill one."""
-
-DTYPES = (torch.float32, torch.bfloat16, torch.float16)
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,8 +86,8 @@ def why_not_skinny_gemm(spec: LinearSpec) -> str | None:
     if spec.activation is not None or spec.residual is not None:
         return "the kernel takes no epilogue"
     for name, type in spec.inputs.items():
-        if type.dtype not in DTYPES or type.dtype is not spec.x.dtype or type.device.type != "cpu":
-            return f"{name} is {type}: the kernels compute in one dtype of {DTYPES} on the CPU"
+        if type.dtype not in SINGLES or type.dtype is not spec.x.dtype or not type.is_on_host:
+            return f"{name} is {type}: the kernels compute in one dtype of {SINGLES} on the CPU"
         if type.numel == 0:
             return f"{name} is empty"
     if not has_contiguous_rows(spec.x):

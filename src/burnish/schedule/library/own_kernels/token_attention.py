@@ -15,6 +15,7 @@ from dataclasses import dataclass
 
 import torch
 
+from ....tensors.dtypes import SINGLES
 from ....tensors.tensor_types import TensorType
 from ..call_specs import AttentionSpec
 from ..candidate import Candidate, from_steps
@@ -22,7 +23,6 @@ from . import attention_tiling, matmul_tiling_and_packing
 
 NAME = "own token"
 
-DTYPES = (torch.float32, torch.bfloat16, torch.float16)
 
 MOST_DEPTH = 256
 """The query and the sum of the values are on the stack."""
@@ -73,8 +73,8 @@ def why_not_token_attention(spec: AttentionSpec, output: TensorType) -> str | No
     if spec.is_causal:
         return "the query sees the first key only"
     for name, type in (*spec.inputs.items(), ("the result", output)):
-        if name != "mask" and type.dtype is not spec.q.dtype or type.dtype not in DTYPES:
-            return f"{name} is {type}: the kernel computes in one dtype of {DTYPES}"
+        if name != "mask" and type.dtype is not spec.q.dtype or type.dtype not in SINGLES:
+            return f"{name} is {type}: the kernel computes in one dtype of {SINGLES}"
     why = attention_tiling.why_not_laid_out(spec, output)
     if why is not None:
         return why

@@ -16,7 +16,7 @@ from .....concurrency.compute_once import once
 from .....runtime.program.native_kernels import NativeFunction
 from .....schedule.library.own_kernels.matmul_tiling_and_packing import NativeCall
 from .....schedule.library.own_kernels.quantized_product import QuantizedProduct
-from .....tensors.dtypes import NAMES
+from .....tensors.dtypes import HALVES
 from ...compile_to_machine_code import compile_function
 from ...target_cpu import Host, host
 from . import quantized_product_code
@@ -37,7 +37,7 @@ LEAST_EXPONENT = -104
 def why_not_fixed_point(product: QuantizedProduct, machine: Host) -> str | None:
     if machine.vector_bits != 512 or not multiplies_bytes(machine):
         return "the processor does not multiply bytes"
-    if product.bits != 4 or NAMES[product.dtype] not in ("bf16", "f16"):
+    if product.bits != 4 or product.dtype not in HALVES:
         return "x or the weight has more bits"
     return "groups are no whole chunks" if product.group % CHUNK else None
 

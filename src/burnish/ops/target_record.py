@@ -1,4 +1,4 @@
-"""Targets: the machine facts that the scheduler needs about the device of a value.
+"""Targets: for each kind of device that kernels are compiled for, the facts that operators and the scheduler need.
 
     target_of(value.type.device)       a Target, or None where no backend compiles kernels for that device
 
@@ -16,7 +16,7 @@ from typing import Any
 
 import torch
 
-from ..ops.scalar_ir import Scalar
+from .scalar_ir import Scalar
 
 
 def _anything(expression: Scalar) -> str | None:
@@ -81,6 +81,8 @@ class Target:
     native_kernels: Any = None
     """Compiles our own native functions for library calls (`matmul_tiling_and_packing.NativeKernelMaker`). Without it,
     they are no candidates."""
+    measurements: Any = None
+    """Keeps measurements of library calls between processes (`autotune_candidates.MeasurementStore`), or None."""
 
 
 CPU = Target(
@@ -92,28 +94,33 @@ CPU = Target(
     parts=(64, 32, 16, 8, 4, 2),
 )
 
-_targets: dict[str, Target] = {"cpu": CPU}
+Make = Callable[[], Target | None]
+
+_targets: dict[str, Make] = {CPU.name: lambda: CPU}
+"""The one registry of targets. Only `targets` adds to it."""
 
 
 def target_of(device: torch.device) -> Target | None:
-    return _targets.get(device.type)
+    make = _targets.get(device.type)
+    return make and make()
 
 
-def register_target(device_type: str, target: Target | None) -> None:
-    """Registers the target for a kind of device. None removes it."""
-    if target is None:
-        _targets.pop(device_type, None)
-    else:
-        _targets[device_type] = target
+def register_target(device_type: str, make: Make) -> None:
+    """`make` is called whenever the target is asked for, first when the first graph computes on such a device. It
+    returns None where this machine has no compiler for the device."""
+    _targets[device_type] = make
 
 
 @contextlib.contextmanager
 def substitute_target(device_type: str, target: Target) -> Iterator[None]:
     """Replaces a target temporarily: for tests, and to inspect the code for another target. The tensors are where they
-    were, so the native functions for library calls stay."""
-    before = _targets.get(device_type)
-    register_target(device_type, target if before is None else replace(target, native_kernels=before.native_kernels))
+    were, so the library calls stay: their native functions, and what was measured."""
+    make = _targets[device_type]
+    before = make()
+    if before is not None:
+        target = replace(target, native_kernels=before.native_kernels, measurements=before.measurements)
+    register_target(device_type, lambda: target)
     try:
         yield
     finally:
-        register_target(device_type, before)
+        register_target(device_type, make)
