@@ -58,7 +58,7 @@ def labels(rows=ROWS, classes=CLASSES):
 
 @pytest.mark.parametrize("has_checks", [True, False])
 def test_a_loss_is_in_loops_for_each_target_whose_kernels_check_indices(has_checks):
-    graph = torch.fx.symbolic_trace(lambda x, y: F.cross_entropy(x, y))
+    graph = torch.fx.symbolic_trace(lambda x, y: (F.cross_entropy(x, y),))
     target = replace(target_record.CPU, name="toy", has_checks=has_checks)
     with target_record.substitute_target("cpu", target), torch.no_grad():
         lowered = lower(graph, [logits().detach(), labels()])
