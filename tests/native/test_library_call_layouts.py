@@ -62,6 +62,7 @@ PRODUCTS = {
     "a product": lambda x, w, y: without_gaps(x) @ w,
     "a linear layer": lambda x, w, y: F.linear(without_gaps(x), w.T.contiguous(), y[0]),
     "a scaled sum": lambda x, w, y: torch.addmm(y, without_gaps(x), w, beta=0.5),
+    "a sum of products": lambda x, w, y: torch.addbmm(y, without_gaps(x).expand(2, -1, -1), w.expand(2, -1, -1)),
     "one matrix of a batch": lambda x, w, y: torch.bmm(without_gaps(x)[None], w[None])[0],
     "a layer with an activation": lambda x, w, y: F.linear(without_gaps(x), w.T, y[0]).relu(),
     "a convolution": lambda x, w, y: F.conv2d(w.view(1, WIDTH, 8, -1), without_gaps(x)[:, :, None, None]),

@@ -12,7 +12,7 @@ Many kernels rely on torch code that checks the strides or makes a copy before i
     lstm                             calls `contiguous()`; oneDNN's layer reads x as flat memory
     pdist, embedding_bag, ctc_loss   the same
 
-    mm, addmm                        oneDNN's products of two bytes an element read beyond the end of a row
+    mm, addmm, addbmm                oneDNN's products of two bytes an element read beyond the end of a row
 
 So a kernel gets its operands with eager's strides (`Node.eager_strides`), unless it is listed here.
 `tests/ops/test_eager_kernel_layouts.py` calls the listed kernels on operands with other strides.
@@ -70,23 +70,24 @@ ROWS = {
 """Kernels that assume a last stride of 1 for these of their tensors, without a check."""
 
 
-LEFT = {"aten.mm.default": 0, "aten.addmm.default": 1}
-"""Products that pass the left operand's rows to oneDNN as they are, and the position of that operand."""
+LEFT = {"aten.mm.default": 0, "aten.addmm.default": 1, "aten.addbmm.default": 1}
+"""Products that pass the left operand's rows to oneDNN as they are, and the position of that operand. `addbmm` calls
+`addmm` for each matrix; `bmm` and `baddbmm` copy."""
 
 STEP = 32
 """Elements of two bytes in a row of a matrix unit's tile."""
 
 
 def reads_gaps(type: TensorType) -> bool:
-    """Whether a product may read the memory between the rows of this left operand.
+    """Whether a product may read the memory between the rows of this left operand, or of its matrices.
 
     oneDNN's kernels for matrix units (AMX) load a row in steps of 32 elements of two bytes. They load the last step
     whole and multiply the elements beyond the row by zero. The result is NaN where that memory holds NaN or infinity.
     This function does not ask which processor it is, because a program file may run on another one.
     """
-    if type.ndim != 2 or type.dtype not in (torch.bfloat16, torch.float16) or type.device.type != "cpu":
+    if type.ndim < 2 or type.dtype not in (torch.bfloat16, torch.float16) or type.device.type != "cpu":
         return False
-    (rows, columns), (down, across) = type.shape, type.stride
+    (rows, columns), (down, across) = type.shape[-2:], type.stride[-2:]
     return rows > 1 and (across == 1 or columns == 1) and down != columns and columns % STEP != 0
 
 

@@ -66,7 +66,7 @@ def matrix_of(batch: TensorType) -> TensorType:
 
 def _batched(spec: MatmulSpec, output: TensorType) -> Iterator[Candidate]:
     yield from_call("bmm", spec, Call(aten.bmm.default, (A, B), out=aten.bmm.out), output)
-    if spec.a.shape[0] == 1 and not reads_gaps(matrix_of(spec.a)):
+    if spec.a.shape[0] == 1 and not reads_gaps(spec.a):
         a, b = (Operand(name, type.shape[1:], type.stride[1:]) for name, type in spec.inputs.items())
         matrix = TensorType.contiguous(output.shape[1:], output.dtype, output.device)
         call = Call(aten.mm.default, (a, b), out=aten.mm.out, result=matrix)
