@@ -50,6 +50,41 @@ def test_a_kernel_gets_the_strides_of_eager(name):
     equal_calls(fn, transposed(*shape), ways=("native",))
 
 
+WIDTH = 65
+
+
+def without_gaps(x):
+    """A copy in eager. Inside a graph it is a view of x."""
+    return torch.narrow_copy(x, -1, 0, WIDTH)
+
+
+PRODUCTS = {
+    "a product": lambda x, w, y: without_gaps(x) @ w,
+    "a linear layer": lambda x, w, y: F.linear(without_gaps(x), w.T.contiguous(), y[0]),
+    "a scaled sum": lambda x, w, y: torch.addmm(y, without_gaps(x), w, beta=0.5),
+    "a sum of products": lambda x, w, y: torch.addbmm(y, without_gaps(x).expand(2, -1, -1), w.expand(2, -1, -1)),
+    "one matrix of a batch": lambda x, w, y: torch.bmm(without_gaps(x)[None], w[None])[0],
+    "a layer with an activation": lambda x, w, y: F.linear(without_gaps(x), w.T, y[0]).relu(),
+    "a convolution": lambda x, w, y: F.conv2d(w.view(1, WIDTH, 8, -1), without_gaps(x)[:, :, None, None]),
+}
+
+
+@pytest.mark.parametrize("dynamic", [None, True])
+@pytest.mark.parametrize("name", PRODUCTS)
+def test_products_in_bf16_read_no_gap_of_a_view_that_eager_copies(name, dynamic):
+    fn = PRODUCTS[name]
+    torch.manual_seed(0)
+    x, w, y = (torch.randn(shape, dtype=torch.bfloat16) for shape in ((33, 80), (WIDTH, 40), (33, 40)))
+    x[:, WIDTH:] = torch.nan
+    exact = fn(x.double(), w.double(), y.double())
+    with torch.no_grad(), patch(never_slower=False, on_error="raise"), recorded("breaks", "graph.failed") as failed:
+        compiled = burnish.compile(fn, dynamic=dynamic)
+        for _ in range(3):
+            error, eagers = ((result.double() - exact).norm() for result in (compiled(x, w, y), fn(x, w, y)))
+            assert error <= 2 * max(eagers, (exact.bfloat16() - exact).norm())
+    assert not failed
+
+
 TRAINED = ("attention", "an LSTM", "an LSTM both ways", "a weight norm", "distances")
 
 

@@ -98,7 +98,7 @@ def check_all(spec: Spec, inputs: Mapping[str, torch.Tensor] | None = None) -> l
     exact = reference(spec, inputs)
     offered = candidates(spec)
     with torch.no_grad():
-        eager = error(offered[0].run(*bind(offered[0], inputs)), exact)
+        eager = error(offered[0].run(*given(offered[0], inputs)), exact)
         for candidate in offered:
             for way, result in results(candidate, inputs):
                 where = f"{spec}: {candidate.name}, {way}"
@@ -111,6 +111,11 @@ def check_all(spec: Spec, inputs: Mapping[str, torch.Tensor] | None = None) -> l
     return names
 
 
+def given(candidate: Candidate, inputs: Mapping[str, torch.Tensor]) -> list[torch.Tensor]:
+    """The operands as a plan gives them: rows that the caller must copy are contiguous."""
+    return bind(candidate, {name: x.contiguous() if name in candidate.rows else x for name, x in inputs.items()})
+
+
 def typical(spec: Spec, exact: torch.Tensor, dtype: torch.dtype) -> float:
     """The error to expect of n terms that are added one after the other: the partial sums grow as sqrt(k), so that the
     roundings add up to sqrt(n / 2) of the last one. In a result of few elements eager's may be smaller by luck."""
@@ -120,17 +125,17 @@ def typical(spec: Spec, exact: torch.Tensor, dtype: torch.dtype) -> float:
 
 def results(candidate: Candidate, inputs: Mapping[str, torch.Tensor]) -> Iterator[tuple[str, torch.Tensor]]:
     """A candidate's results when it is run, run into a tensor, and called from its description."""
-    yield "run", candidate.run(*bind(candidate, inputs))
+    yield "run", candidate.run(*given(candidate, inputs))
     if candidate.run_into is not None:
         out = unset(candidate.output)
-        assert candidate.run_into(out, *bind(candidate, inputs)) is out
+        assert candidate.run_into(out, *given(candidate, inputs)) is out
         yield "run_into", out
     if candidate.steps is not None and not candidate.further:
         out = unset(candidate.output)
-        bound(candidate, [out], bind(candidate, inputs))()
+        bound(candidate, [out], given(candidate, inputs))()
         yield "natively", out
     if candidate.call is not None:
-        operands = bind(candidate, inputs)
+        operands = given(candidate, inputs)
         yield "call", perform(candidate, dict(zip(candidate.operands, operands, strict=True)))
 
 

@@ -13,6 +13,7 @@ from burnish.schedule.library.call_candidates.onednn_limits import why_not_fused
 from burnish.schedule.library.call_specs import Activation, LinearSpec
 from burnish.schedule.library.candidate import bound
 from burnish.schedule.library.measure_candidates import bind
+from burnish.tensors.tensor_types import TensorType
 
 from .library_references import ACTIVATIONS, bf16, check_all, error, f32, make_inputs, reference, strided, unset
 
@@ -92,6 +93,31 @@ def test_strides_of_x_and_weight_are_free(x, order, is_frozen):
     n, k = 24, x.shape[1]
     stride = {"rows": (k, 1), "columns": (1, n), "gaps": (k + 5, 1), "apart": (3 * k, 3)}[order]
     check_all(LinearSpec(x, strided((n, k), stride), f32(n), is_frozen=is_frozen))
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_gaps_between_rows_of_two_bytes_an_element_are_not_given_to_torchs_product(dtype):
+    """Kernels for matrix units read on to a multiple of 32 elements: NaN in the gap is NaN in the result."""
+
+    def rows_taken(columns, step, rows=33, **rest):
+        weight = TensorType.contiguous((40, columns), dtype)
+        offered = candidates(LinearSpec(strided((rows, columns), (step, 1), dtype), weight, **rest))
+        return {one.name: one.rows for one in offered if one.name in ("mm", "addmm", "addmm onto residual")}
+
+    bias, residual = (TensorType.contiguous(shape, dtype) for shape in ((40,), (33, 40)))
+    assert rows_taken(65, 68) == {"mm": ("x",)}
+    assert rows_taken(65, 68, bias=bias) == {"addmm": ("x",)}
+    assert rows_taken(65, 68, residual=residual) == {"mm": ("x",), "addmm onto residual": ("x",)}
+    assert rows_taken(64, 68) == rows_taken(65, 65) == rows_taken(65, 68, rows=1) == {"mm": ()}
+
+
+def test_products_of_bf16_read_no_gap_that_holds_nan():
+    x = strided((33, 65), (68, 1), torch.bfloat16)
+    for added in ({}, {"bias": bf16(40)}, {"residual": bf16(33, 40)}):
+        spec = LinearSpec(x, bf16(40, 65), is_frozen=True, **added)
+        inputs = make_inputs(spec)
+        inputs["x"].as_strided((32, 3), (68, 1), 65).fill_(torch.nan)
+        check_all(spec, inputs)
 
 
 @pytest.mark.parametrize("is_frozen", [False, True])

@@ -3,6 +3,7 @@
 import pytest
 import torch
 
+from burnish.schedule.library.autotune_candidates import candidates
 from burnish.schedule.library.call_specs import MatmulSpec
 from burnish.schedule.library.own_kernels import matmul_tiling_and_packing
 
@@ -61,6 +62,16 @@ def test_other_dtypes_are_right():
     check_all(
         MatmulSpec(strided((3, 8, 16), (128, 16, 1), torch.float64), strided((3, 16, 4), (64, 1, 16), torch.float64))
     )
+
+
+def test_gaps_between_rows_of_bf16_are_not_given_to_a_product_of_one_matrix():
+    """`bmm` copies them, `mm` does not."""
+    gaps, none = (strided((1, 33, 65), (33 * step, step, 1), torch.bfloat16) for step in (68, 65))
+    assert [c.name for c in candidates(MatmulSpec(gaps, bf16(1, 65, 40)))][:2] == ["bmm", "bmm of copies"]
+    assert [c.name for c in candidates(MatmulSpec(none, bf16(1, 65, 40)))][:2] == ["bmm", "mm"]
+    plain = MatmulSpec(strided((33, 65), (68, 1), torch.bfloat16), bf16(65, 40))
+    assert candidates(plain)[0].rows == ("a",)
+    check_all(plain)
 
 
 def test_transposed_batch_may_be_copied_first():

@@ -7,6 +7,7 @@ import torch
 
 from burnish.errors import InternalError
 from burnish.ops.burnish_primitives import RUN
+from burnish.schedule.layouts.verify_plan_layouts import faults_of_call
 from burnish.schedule.library.autotune_candidates import candidates
 from burnish.schedule.library.call_specs import MatmulSpec
 from burnish.schedule.pipeline import make_plan
@@ -49,6 +50,17 @@ def test_a_kernel_that_reads_rows_is_not_given_columns():
     make_plan(parse_graph(ATTENTION.replace("{}", "")))
     with pytest.raises(InternalError, match="reads rows without gaps"):
         make_plan(parse_graph(ATTENTION.replace("{}", stride)))
+
+
+@pytest.mark.parametrize("columns, is_refused", [(65, True), (64, False)])
+def test_a_product_that_may_read_gaps_is_given_none(columns, is_refused):
+    graph = parse_graph(f"""
+    graph(a: bf16[33, {columns}]{{68, 1}}, b: bf16[{columns}, 5], c: bf16[33, 5])
+      y = aten.addmm.default c, a, b, beta=0.5 : bf16[33, 5]
+      return y
+    """)
+    found = "".join(why for node in graph.nodes for why in faults_of_call(node))
+    assert ("reads the gaps between rows" in found) == is_refused
 
 
 def test_a_kernel_without_a_contract_is_given_eagers_strides():

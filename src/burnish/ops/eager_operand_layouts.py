@@ -2,6 +2,7 @@
 
     accepts_any_strides(op)               whether operands may have any strides
     why_not_taken(op, types)              why a kernel that does not check strides would misread these operands
+    reads_gaps(type)                      whether a product would read the memory between the rows of its left operand
     eager_stride_or_none(type, stride)    the strides to copy an operand to, if eager gave it `stride`
 
 Inside the graph, strides may differ from eager's: a layer norm of a transposed tensor stays transposed, for example.
@@ -11,6 +12,8 @@ Many kernels rely on torch code that checks the strides or makes a copy before i
     lstm                             calls `contiguous()`; oneDNN's layer reads x as flat memory
     pdist, embedding_bag, ctc_loss   the same
 
+    mm, addmm, addbmm                oneDNN's products of two bytes an element read beyond the end of a row
+
 So a kernel gets its operands with eager's strides (`Node.eager_strides`), unless it is listed here.
 `tests/ops/test_eager_kernel_layouts.py` calls the listed kernels on operands with other strides.
 """
@@ -18,6 +21,8 @@ So a kernel gets its operands with eager's strides (`Node.eager_strides`), unles
 from __future__ import annotations
 
 from collections.abc import Sequence
+
+import torch
 
 from ..tensors.eager_strides import is_dense, preserved_stride
 from ..tensors.tensor_types import TensorType, has_stride
@@ -65,8 +70,32 @@ ROWS = {
 """Kernels that assume a last stride of 1 for these of their tensors, without a check."""
 
 
+LEFT = {"aten.mm.default": 0, "aten.addmm.default": 1, "aten.addbmm.default": 1}
+"""Products that pass the left operand's rows to oneDNN as they are, and the position of that operand. `addbmm` calls
+`addmm` for each matrix; `bmm` and `baddbmm` copy."""
+
+STEP = 32
+"""Elements of two bytes in a row of a matrix unit's tile."""
+
+
+def reads_gaps(type: TensorType) -> bool:
+    """Whether a product may read the memory between the rows of this left operand, or of its matrices.
+
+    oneDNN's kernels for matrix units (AMX) load a row in steps of 32 elements of two bytes. They load the last step
+    whole and multiply the elements beyond the row by zero. The result is NaN where that memory holds NaN or infinity.
+    This function does not ask which processor it is, because a program file may run on another one.
+    """
+    if type.ndim < 2 or type.dtype not in (torch.bfloat16, torch.float16) or not type.is_on_host:
+        return False
+    (rows, columns), (down, across) = type.shape[-2:], type.stride[-2:]
+    return rows > 1 and (across == 1 or columns == 1) and down != columns and columns % STEP != 0
+
+
 def why_not_taken(op: Op, types: Sequence[TensorType]) -> str | None:
     """Why a kernel would misread operands of these types."""
+    left = LEFT.get(op.name)
+    if left is not None and reads_gaps(types[left]):
+        return f"{op} reads the gaps between rows, and is given {types[left]}"
     for type in types[ROWS.get(op.name, slice(0))]:
         if type.ndim and type.shape[-1] > 1 and type.stride[-1] != 1 and type.numel:
             return f"{op} reads rows without gaps, and is given {type}"

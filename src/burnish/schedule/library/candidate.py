@@ -84,8 +84,9 @@ class Candidate:
     further: tuple[tuple[str, TensorType], ...] = ()
     """Further results of the steps, by their name in the spots. `run` returns them after the output."""
     rows: tuple[str, ...] = ()
-    """Operands that the library would copy row by row: the caller should make the copy. A copy in the graph may be
-    fused with the producer of the original, which then need not be in memory when the call runs."""
+    """Operands that the caller must copy to contiguous memory: the library would copy them row by row, or read the
+    gaps between their rows. A copy in the graph may be fused with the producer of the original, which then need not be
+    in memory when the call runs."""
     sizes_in_table: bool = False
     """All sizes that its steps depend on are plain numbers of their tables: the functions are the same for all."""
     prepares: tuple[str, ...] = ("weight", "bias")

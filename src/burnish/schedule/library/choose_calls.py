@@ -24,6 +24,7 @@ from ...ir.graph import Graph, Node, Value, map_values
 from ...ir.rewriter import Rewriter
 from ...ir.verify_and_publish_graph import announce
 from ...ops.burnish_primitives import CONV, LINEAR, PREPARE, QUANTIZED_LINEAR, RUN
+from ...ops.eager_operand_layouts import LEFT, reads_gaps
 from ...settings import current
 from ...tensors.tensor_types import TensorType, contiguous_stride
 from ...tensors.views.view_maps import Permute, Reshape, Slice
@@ -155,6 +156,8 @@ class Chooser(Rewriter):
             return self.chosen_before(node)
         if node.op.name == BATCHED:
             return self.batched(args[0], args[1])
+        if node.op.name in LEFT:
+            return self.product(node, args, kwargs)
         if node.op.name == ATTENTION:
             return self.attention(node)
         if node in self.first_halves:
@@ -181,6 +184,15 @@ class Chooser(Rewriter):
         candidate, operands = node.args
         given = tuple(self.build.restride(self.env[value], value.type.stride) for value in operands)
         return self.build.apply_typed(RUN, (candidate, given), {}, tuple([v and v.type for v in node.results]))
+
+    def product(self, node: Node, args: tuple, kwargs: dict[str, Any]) -> Value | None:
+        """Copies the left operand of a product that stays torch's, where its kernel may read gaps between rows."""
+        place = LEFT[node.op.name]
+        left = args[place]
+        if not reads_gaps(left.type):
+            return None
+        rows = self.build.restride(left, contiguous_stride(left.shape))
+        return self.build.apply(node.op, (*args[:place], rows, *args[place + 1 :]), kwargs)
 
     def batched(self, a: Value, b: Value) -> Value | None:
         spec = MatmulSpec(a.type, b.type)

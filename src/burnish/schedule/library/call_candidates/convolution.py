@@ -20,6 +20,7 @@ from dataclasses import replace
 import torch
 
 from ....foundation.torch_private import conv_determine_backend_memory_format, select_conv_backend
+from ....ops.eager_operand_layouts import reads_gaps
 from ....tensors.tensor_types import TensorType, contiguous_stride, has_stride
 from ....tensors.weight_packing import Panels
 from ...layouts.channels_last_strides import channels_last_stride, is_channels_last, with_axis
@@ -309,7 +310,7 @@ def _pointwise_contiguous(spec: ConvSpec) -> Iterator[Candidate]:
     (batch, channels), outputs, pixels = spec.x.shape[:2], spec.output_channels, _pixels(spec)
     output = _output(spec, contiguous_stride(spec.output_shape))
     stride = spec.weight.stride[:2]
-    if batch == 1:
+    if batch == 1 and not reads_gaps(_as_matrix(spec.weight)):
         call = OperatorCall(
             aten.mm.default,
             (Operand("weight", (outputs, channels), stride), Operand("x", (channels, pixels), (pixels, 1))),

@@ -21,6 +21,7 @@ from dataclasses import replace
 import torch
 
 from ....concurrency.compute_once import once
+from ....ops.eager_operand_layouts import reads_gaps
 from ....tensors.tensor_types import TensorType
 from ..call_specs import ConvSpec, LinearSpec
 from ..candidate import Candidate, Operand, OperatorCall, Tensors, from_call, from_steps
@@ -69,8 +70,15 @@ def eager(spec: LinearSpec, output: TensorType) -> Candidate:
         call = OperatorCall(aten.mm.default, (X, transposed(spec)), out=aten.mm.out)
     else:
         call = OperatorCall(aten.addmm.default, (BIAS, X, transposed(spec)), out=aten.addmm.out)
-    plain = from_call("mm" if spec.bias is None else "addmm", spec, call, output, steps=_natively(spec))
+    plain = from_call(
+        "mm" if spec.bias is None else "addmm", spec, call, output, steps=_natively(spec), rows=rows_of(spec.x, "x")
+    )
     return with_epilogue(spec, plain)
+
+
+def rows_of(left: TensorType, name: str) -> tuple[str, ...]:
+    """The left operand of a product, where its rows must be copied first: see `Candidate.rows`."""
+    return (name,) if reads_gaps(left) else ()
 
 
 def _natively(spec: LinearSpec) -> Callable[[], Sequence[NativeCall]] | None:
@@ -120,7 +128,7 @@ def why_not_onto_residual(spec: LinearSpec) -> str | None:
 
 def _onto_residual(spec: LinearSpec, output: TensorType) -> Candidate:
     call = OperatorCall(aten.addmm.default, (RESIDUAL, X, transposed(spec)), out=aten.addmm.out)
-    return from_call("addmm onto residual", spec, call, output)
+    return from_call("addmm onto residual", spec, call, output, rows=rows_of(spec.x, "x"))
 
 
 def why_not_plain(weight: TensorType) -> str | None:

@@ -17,13 +17,14 @@ from collections.abc import Callable, Iterator, Sequence
 
 import torch
 
+from ....ops.eager_operand_layouts import reads_gaps
 from ....tensors.tensor_types import TensorType
 from ..call_specs import LinearSpec, MatmulSpec
 from ..candidate import Candidate, Operand, OperatorCall, from_call
 from ..own_kernels.matmul_tiling_and_packing import NativeCall
 from ..own_kernels.own_matmul_and_convolution import own_batched
 from . import mkl, onednn_limits
-from .linear import native_product, why_not_plain
+from .linear import native_product, rows_of, why_not_plain
 
 aten, mkldnn = torch.ops.aten, torch.ops.mkldnn
 
@@ -40,7 +41,7 @@ def matmul_candidates(spec: MatmulSpec) -> Iterator[Candidate]:
 
 def _plain(spec: MatmulSpec, output: TensorType) -> Iterator[Candidate]:
     call = OperatorCall(aten.mm.default, (A, B), out=aten.mm.out)
-    yield from_call("mm", spec, call, output, steps=_natively(spec.a, spec.b))
+    yield from_call("mm", spec, call, output, steps=_natively(spec.a, spec.b), rows=rows_of(spec.a, "a"))
     linear = as_linear(spec)
     if onednn_limits.why_not(linear) is None and why_not_plain(linear.weight) is None:
         weight = Operand("b", linear.weight.shape, linear.weight.stride)
@@ -58,21 +59,18 @@ def as_linear(spec: MatmulSpec) -> LinearSpec:
     return LinearSpec(spec.a, TensorType(b.shape[::-1], b.stride[::-1], b.dtype, b.device))
 
 
+def matrix_of(batch: TensorType) -> TensorType:
+    """The first matrix of a batch."""
+    return TensorType(batch.shape[1:], batch.stride[1:], batch.dtype, batch.device)
+
+
 def _batched(spec: MatmulSpec, output: TensorType) -> Iterator[Candidate]:
     yield from_call("bmm", spec, OperatorCall(aten.bmm.default, (A, B), out=aten.bmm.out), output)
-    if spec.a.shape[0] == 1:
+    if spec.a.shape[0] == 1 and not reads_gaps(spec.a):
         a, b = (Operand(name, type.shape[1:], type.stride[1:]) for name, type in spec.inputs.items())
         matrix = TensorType.contiguous(output.shape[1:], output.dtype, output.device)
         call = OperatorCall(aten.mm.default, (a, b), out=aten.mm.out, result=matrix)
-        yield from_call(
-            "mm",
-            spec,
-            call,
-            output,
-            steps=_natively(
-                *(TensorType(type.shape[1:], type.stride[1:], type.dtype, type.device) for type in (spec.a, spec.b))
-            ),
-        )
+        yield from_call("mm", spec, call, output, steps=_natively(*map(matrix_of, (spec.a, spec.b))))
     elif not (spec.a.is_contiguous and spec.b.is_contiguous):
 
         def run(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
