@@ -229,3 +229,33 @@ def test_inputs_that_overlap_in_a_later_call(name):
                 continue
             compiled(second[:4], second[shift : shift + 4])
             torch.testing.assert_close(second, first)
+
+
+THROUGH_DATA = {
+    "whole": lambda p, other: p.data.mul_(2),
+    "parts": lambda p, other: (p.data[0].mul_(2), p.data.t().add_(1)),
+    "items": lambda p, other: p.data.__setitem__(0, 3.0),
+    "exchange": lambda p, other: (kept := p.data.clone(), p.data.copy_(other), other.data.copy_(kept)),
+    "lists": lambda p, other: torch._foreach_mul_([p.data, other.data], 0.5),
+}
+
+
+@pytest.mark.parametrize("write", THROUGH_DATA.values(), ids=THROUGH_DATA)
+def test_a_write_through_data_leaves_the_version_and_what_was_saved(write):
+    def fn(p, other, x):
+        write(p, other)
+        return x + 1
+
+    compiled = burnish.compile(fn, options={"never_slower": False})
+    pairs = [[torch.nn.Parameter(torch.arange(6.0).reshape(2, 3)), torch.ones(2, 3)] for _ in range(2)]
+    for _ in range(3):
+        for run, (p, other) in zip((fn, compiled), pairs, strict=True):
+            versions = p._version, other._version
+            total = (p * p * other).sum()
+            p.grad = None
+            run(p, other, torch.ones(2))
+            assert versions == (p._version, other._version)
+            total.backward()
+        torch.testing.assert_close(*pairs)
+        torch.testing.assert_close(pairs[0][0].grad, pairs[1][0].grad)
+    assert burnish.was_compiled(compiled)
