@@ -259,3 +259,23 @@ def test_a_write_through_data_leaves_the_version_and_what_was_saved(write):
         torch.testing.assert_close(*pairs)
         torch.testing.assert_close(pairs[0][0].grad, pairs[1][0].grad)
     assert burnish.was_compiled(compiled)
+
+
+@torch.library.custom_op("burnish_tests::positive_part", mutates_args=())
+def positive_part(x: torch.Tensor) -> torch.Tensor:
+    return x[x > 0].clone()
+
+
+@pytest.mark.parametrize("backend", ["eager", "burnish"])
+def test_a_write_through_data_is_not_repeated_when_results_differ(backend):
+    def fn(p, x):
+        p.data.mul_(2)
+        return positive_part(x * 2) * 2
+
+    compiled = burnish.compile(fn, backend=backend)
+    ours, theirs = torch.nn.Parameter(torch.ones(3)), torch.nn.Parameter(torch.ones(3))
+    for count in (1, 3, 2, 2, 4):
+        x = -torch.ones(6)
+        x[:count] = 1
+        torch.testing.assert_close(compiled(ours, x), fn(theirs, x))
+        assert torch.equal(ours, theirs)
