@@ -230,3 +230,24 @@ def test_a_function_that_reads_no_data_is_in_the_graph_behind_a_write():
         x = torch.randn(3, 4, requires_grad=True)
         torch.testing.assert_close(compiled(x, totals[0]), fn(x, totals[1]))
     assert torch.equal(*totals)
+
+
+@torch.library.custom_op("burnish_tests::turned_for_some", mutates_args=())
+def turned_for_some(x: torch.Tensor) -> torch.Tensor:
+    return x.t().contiguous().t() if x.sum() > 0 else x.clone()
+
+
+@pytest.mark.falls_back("limit")
+@pytest.mark.parametrize("dynamic", [True, None])
+@pytest.mark.parametrize("backend", ["eager", "burnish"])
+def test_strides_of_results_may_depend_on_data(dynamic, backend):
+    def fn(x):
+        y = turned_for_some(x * 2)
+        return y * 2, y.stride(), y.reshape(-1) + 1
+
+    compiled = burnish.compile(fn, dynamic=dynamic, backend=backend)
+    for rows, value in ((3, 1), (3, -1), (4, 1), (5, -1), (5, 1), (3, 1)):
+        x = torch.arange(1.0, 1 + 4 * rows).reshape(rows, 4) * value
+        made, expected = compiled(x), fn(x)
+        assert made[1] == expected[1] and made[0].stride() == expected[0].stride()
+        torch.testing.assert_close(made[0::2], expected[0::2])
