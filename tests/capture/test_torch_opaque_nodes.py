@@ -148,3 +148,106 @@ def test_sizes_of_results_may_depend_on_data(select, dynamic, backend):
         x[:count] = 1
         for made, expected in zip(compiled(x), fn(x), strict=True):
             torch.testing.assert_close(made, expected)
+
+
+class FirstOnes(torch.autograd.Function):
+    """Its size follows from data by way of Python, without an operator that has such a size."""
+
+    @staticmethod
+    def forward(ctx, x):
+        return x.narrow(0, 0, int((x > 0).sum())).clone()
+
+    @staticmethod
+    def backward(ctx, gradient):
+        return torch.cat([gradient, gradient.new_zeros(6 - gradient.shape[0])])
+
+
+class SplitAtCount(FirstOnes):
+    """Torch reads the number out of memory: no operator is called."""
+
+    @staticmethod
+    def forward(ctx, x):
+        return torch.tensor_split(x, (x > 0).sum().reshape(1))[0].clone()
+
+
+class FrozenForSome(torch.autograd.Function):
+    """What depends on data is whether the result requires gradients."""
+
+    @staticmethod
+    def forward(ctx, x):
+        made = x.narrow(0, 0, 1) * 2
+        if bool((x > 0).sum() > 2):
+            ctx.mark_non_differentiable(made)
+        return made
+
+    @staticmethod
+    def backward(ctx, gradient):
+        return torch.cat([gradient * 2, gradient.new_zeros(5)])
+
+
+@pytest.mark.falls_back("limit")
+@pytest.mark.parametrize("writes", [False, True])
+@pytest.mark.parametrize("backend", ["eager", "burnish"])
+@pytest.mark.parametrize("function", [FirstOnes, SplitAtCount, FrozenForSome])
+def test_a_function_that_reads_data_by_any_call_is_compared(function, backend, writes):
+    def fn(x, total):
+        if writes:
+            total.add_(1)
+        y = function.apply(x * 2)
+        return y * y.shape[0], y.requires_grad, y.shape[0]
+
+    compiled = burnish.compile(fn, backend=backend)
+    totals = torch.zeros(2), torch.zeros(2)
+    for count in (1, 3, 3, 2, 5, 1, 6):
+        x = -torch.ones(6)
+        x[:count] = 1
+        x.requires_grad_()
+        made, expected = compiled(x, totals[0]), fn(x, totals[1])
+        assert made[1:] == expected[1:]
+        torch.testing.assert_close((made[0], totals[0]), (expected[0], totals[1]))
+
+
+class Swish(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        scale = torch.arange(x.shape[-1], device=x.device) + 1
+        return x * torch.sigmoid(x * scale)
+
+    @staticmethod
+    def backward(ctx, gradient):
+        return gradient * ctx.saved_tensors[0]
+
+
+def test_a_function_that_reads_no_data_is_in_the_graph_behind_a_write():
+    def fn(x, total):
+        total.add_(1)
+        return Swish.apply(x * 2) + 1
+
+    compiled = burnish.compile(fn, fullgraph=True)
+    totals = torch.zeros(2), torch.zeros(2)
+    for _ in range(3):
+        x = torch.randn(3, 4, requires_grad=True)
+        torch.testing.assert_close(compiled(x, totals[0]), fn(x, totals[1]))
+    assert torch.equal(*totals)
+
+
+@torch.library.custom_op("burnish_tests::turned_for_some", mutates_args=())
+def turned_for_some(x: torch.Tensor) -> torch.Tensor:
+    return x.t().contiguous().t() if x.sum() > 0 else x.clone()
+
+
+@pytest.mark.falls_back("limit")
+@pytest.mark.parametrize("dynamic", [True, None])
+@pytest.mark.parametrize("backend", ["eager", "burnish"])
+def test_strides_of_results_may_depend_on_data(dynamic, backend):
+    def fn(x):
+        y = turned_for_some(x * 2)
+        return y * 2, y.stride(), y.reshape(-1) + 1
+
+    compiled = burnish.compile(fn, dynamic=dynamic, backend=backend)
+    for rows, value in ((3, 1), (3, -1), (4, 1), (5, -1), (5, 1), (3, 1)):
+        x = torch.arange(1.0, 1 + 4 * rows).reshape(rows, 4) * value
+        made, expected = compiled(x), fn(x)
+        assert made[1] == expected[1] and made[0].stride() == expected[0].stride()
+        torch.testing.assert_close(made[0::2], expected[0::2])

@@ -183,3 +183,44 @@ def test_a_function_that_has_no_result_for_some_numbers_is_compiled():
             with pytest.raises(kind):
                 compiled(torch.full((4,), share))
         torch.testing.assert_close(compiled(x), fn(x))
+
+
+CLAMPS = {
+    "below": lambda x, n: x.clamp(max=n),
+    "above": lambda x, n: torch.clamp(x, n),
+    "between": lambda x, n: (x * 2).clamp_(n, 2.0),
+    "of several": lambda x, n: torch._foreach_maximum([x, x + 1], n)[1],
+}
+
+
+@pytest.mark.parametrize("clamp", CLAMPS.values(), ids=CLAMPS)
+def test_a_bound_that_the_graph_reads_may_be_nan(clamp):
+    def fn(x, bound):
+        return clamp(x, bound.sum().item()) * 2
+
+    compiled = burnish.compile(fn, fullgraph=True)
+    x = torch.tensor([-1.0, 0.5, 3.0, math.nan])
+    for bound in (1.0, 0.25, math.nan, 2.0, math.inf):
+        torch.testing.assert_close(
+            compiled(x, torch.tensor([bound])), fn(x, torch.tensor([bound])), equal_nan=True, rtol=0, atol=0
+        )
+
+
+@pytest.mark.parametrize("clamp", CLAMPS.values(), ids=CLAMPS)
+def test_a_bound_that_the_tensor_cannot_hold_raises_an_error(clamp):
+    state = [0.0]
+
+    def fn(x):
+        return clamp(x, state[0])
+
+    compiled = burnish.compile(fn)
+    x = torch.tensor([-1.0, 0.5, 3.0])
+    for bound in (1.0, 0.5, 1.5, 1e39, 0.75, -1e39):
+        state[0] = bound
+        if abs(bound) < 1e38:
+            assert torch.equal(compiled(x), fn(x))
+            continue
+        with pytest.raises(RuntimeError) as expected:
+            fn(x)
+        with pytest.raises(RuntimeError, match=str(expected.value).partition("\n")[0]):
+            compiled(x)

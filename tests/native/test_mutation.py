@@ -229,3 +229,53 @@ def test_inputs_that_overlap_in_a_later_call(name):
                 continue
             compiled(second[:4], second[shift : shift + 4])
             torch.testing.assert_close(second, first)
+
+
+THROUGH_DATA = {
+    "whole": lambda p, other: p.data.mul_(2),
+    "parts": lambda p, other: (p.data[0].mul_(2), p.data.t().add_(1)),
+    "items": lambda p, other: p.data.__setitem__(0, 3.0),
+    "exchange": lambda p, other: (kept := p.data.clone(), p.data.copy_(other), other.data.copy_(kept)),
+    "lists": lambda p, other: torch._foreach_mul_([p.data, other.data], 0.5),
+}
+
+
+@pytest.mark.parametrize("write", THROUGH_DATA.values(), ids=THROUGH_DATA)
+def test_a_write_through_data_leaves_the_version_and_what_was_saved(write):
+    def fn(p, other, x):
+        write(p, other)
+        return x + 1
+
+    compiled = burnish.compile(fn, options={"never_slower": False})
+    pairs = [[torch.nn.Parameter(torch.arange(6.0).reshape(2, 3)), torch.ones(2, 3)] for _ in range(2)]
+    for _ in range(3):
+        for run, (p, other) in zip((fn, compiled), pairs, strict=True):
+            versions = p._version, other._version
+            total = (p * p * other).sum()
+            p.grad = None
+            run(p, other, torch.ones(2))
+            assert versions == (p._version, other._version)
+            total.backward()
+        torch.testing.assert_close(*pairs)
+        torch.testing.assert_close(pairs[0][0].grad, pairs[1][0].grad)
+    assert burnish.was_compiled(compiled)
+
+
+@torch.library.custom_op("burnish_tests::positive_part", mutates_args=())
+def positive_part(x: torch.Tensor) -> torch.Tensor:
+    return x[x > 0].clone()
+
+
+@pytest.mark.parametrize("backend", ["eager", "burnish"])
+def test_a_write_through_data_is_not_repeated_when_results_differ(backend):
+    def fn(p, x):
+        p.data.mul_(2)
+        return positive_part(x * 2) * 2
+
+    compiled = burnish.compile(fn, backend=backend)
+    ours, theirs = torch.nn.Parameter(torch.ones(3)), torch.nn.Parameter(torch.ones(3))
+    for count in (1, 3, 2, 2, 4):
+        x = -torch.ones(6)
+        x[:count] = 1
+        torch.testing.assert_close(compiled(ours, x), fn(theirs, x))
+        assert torch.equal(ours, theirs)

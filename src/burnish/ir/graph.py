@@ -35,12 +35,14 @@ WIDTH = 120
 class Value:
     """A tensor: an input or a result of a node."""
 
-    __slots__ = ("is_state", "name", "node", "position", "type")
+    __slots__ = ("has_own_version", "is_state", "name", "node", "position", "type")
 
     def __init__(self, type: TensorType, name: str, node: Node | None = None, position: int = 0):
         self.type, self.name, self.node, self.position = type, name, node, position
         self.is_state = False
         """For an input: whether it is a module's parameter or buffer, which rarely changes between calls."""
+        self.has_own_version = False
+        """Whether it is ``x.data``: writes to it do not bump the version of ``x``."""
 
     @property
     def shape(self) -> tuple[int, ...]:

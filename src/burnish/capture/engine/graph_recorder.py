@@ -82,6 +82,7 @@ class Recorder(TorchFunctionMode):
         self.examples: list[Any] = []
         self.versions: list[int] = []
         self.nodes_before: list[Any] = []  # autograd nodes or None: the history of inputs, not made by this segment
+        self.data_read: list[torch.Tensor] = []  # results of ``x.data``, which count their writes themselves
         self.clones: dict[int, list[tuple[int, Handle]]] = {}
         self.pending_break: tuple[breaks.BreakKind, str] | None = None
         self.regions: list[tuple[int, int, bool, list[Handle]]] = []  # of checkpointed calls: from, to, whether they
@@ -282,6 +283,8 @@ class Recorder(TorchFunctionMode):
         if target is torch.cat and (dim := grown_dim(args, kwargs, result)) is not None:
             self.grown[len(self.calls)] = dim
         place = self.add(call)
+        if getattr(target, "torch_attribute", None) == "data":
+            self.data_read.append(result)
         if is_wait(target):
             self.known.pop(id(result), None)  # it returns its argument, and later uses depend on the wait
         self.register(result, place)

@@ -3,7 +3,7 @@
     x ** n                  an odd n above 2**24 is no longer odd in float32
     F.pad(x, p, value=n)    raises an error for a number that a half cannot hold
     F.dropout(x, p)         is x itself for p = 0, and draws no numbers for p = 1
-    x.clamp(max=n)          is NaN if n is
+    x.clamp(max=n)          is NaN if n is, and raises an error for a number that x cannot hold
 
 A live scalar stays one while the graph does the same for it, under a guard of that; any other becomes a constant.
 """
@@ -57,15 +57,23 @@ def is_exact_argument(name: str, number: Any, tensor: Any) -> bool:
         return is_exact_exponent(tensor, number)
     if name == "dropout":
         return bool(live_scalars.apply(is_between, number, 0, 1))
-    return name in BOUNDS and (type(number) is live_scalars.LiveInt or live_scalars.apply(is_number, number))
+    return name in BOUNDS and is_exact_bound(tensor, number)
 
 
 def is_between(number: float, low: float, high: float) -> bool:
     return low < number < high
 
 
-def is_number(number: float) -> bool:
-    return not math.isnan(number)
+def is_exact_bound(tensors: Any, bound: Any) -> bool:
+    if type(bound) is live_scalars.LiveInt:
+        return True
+    dtypes = {x.dtype for x in (tensors if isinstance(tensors, (tuple, list)) else [tensors])}
+    floats = [dtype for dtype in dtypes if dtype.is_floating_point] or [torch.get_default_dtype()]
+    return live_scalars.apply(is_held, bound, min(torch.finfo(dtype).max for dtype in floats))
+
+
+def is_held(number: float, largest: float) -> bool:
+    return abs(number) <= largest or math.isinf(number)
 
 
 def is_exact_exponent(base: Any, exponent: Any) -> bool:

@@ -20,6 +20,7 @@ import torch
 from ...errors import InternalError
 from ...runtime.argument_trees import mapped
 from ...runtime.segment_records import ResultsChanged
+from ...tensors.eager_strides import packed_order
 from .. import breaks
 from ..engine.break_signals import BreakAfterOperation
 from ..engine.torch_call_records import NotRecordable
@@ -42,8 +43,8 @@ class OpaqueCall:
         self.function = function
         self.expected: Any = None
         self.sizes_are_open = False
-        self.sizes_of_trace: tuple[Any, Any] | None = None
-        """With symbolic sizes: those of the arguments and of the results when the call was traced."""
+        self.expected_at: tuple[Any, Any] | None = None
+        """With symbolic sizes: those of the arguments when the call was traced, and all facts of its results then."""
         self.numbers_vary = False
         """Whether numbers among the arguments may differ, because a guard says what the results look like."""
         self.__name__ = self.__qualname__ = "".join(c if c.isalnum() or c == "_" else "_" for c in name)
@@ -67,18 +68,18 @@ class OpaqueCall:
         self.sizes_are_open = m.symbolic_sizes is not None and m.symbolic_sizes.symbols.is_any
         self.expected = facts_of(made, self.sizes_are_open)
         if self.sizes_are_open:
-            self.sizes_of_trace = sizes_in(given), sizes_in(made)
+            self.expected_at = sizes_in(given), facts_of(made, False)
 
     def checked(self, made: Any, given: Any) -> Any:
         if self.expected is not None:
-            found = facts_of(made, self.sizes_are_open)
-            if found != self.expected and found is not None:
-                raise ResultsChanged(f"{self.__name__} returned {found}, and {self.expected} before")
-            if self.sizes_of_trace is not None and sizes_in(given) == self.sizes_of_trace[0]:  # they depend on data
-                sizes = sizes_in(made)
-                if sizes != self.sizes_of_trace[1]:
-                    raise ResultsChanged(f"{self.__name__} returned {sizes}, and {self.sizes_of_trace[1]} before")
+            self.compare(facts_of(made, self.sizes_are_open), self.expected)
+            if self.expected_at is not None and sizes_in(given) == self.expected_at[0]:  # only data differs
+                self.compare(facts_of(made, False), self.expected_at[1])
         return made
+
+    def compare(self, found: Any, expected: Any) -> None:
+        if found != expected and found is not None:
+            raise ResultsChanged(f"{self.__name__} returned {found}, and {expected} before")
 
 
 def compares_results(target: Any) -> bool:
@@ -91,8 +92,11 @@ def facts_of(made: Any, sizes_are_open: bool) -> Any:
     if type(made) in TENSOR_TYPES:
         if made.is_meta:
             return None
-        if sizes_are_open or made.layout is not torch.strided:
+        if made.layout is not torch.strided:
             return made.dtype, made.device, made.requires_grad, made.layout, made.ndim
+        if sizes_are_open:
+            order = made.is_contiguous() or packed_order(tuple(made.shape), made.stride())
+            return made.dtype, made.device, made.requires_grad, made.ndim, order
         return made.dtype, made.device, made.requires_grad, made.shape, made.stride()
     if isinstance(made, torch.Tensor):
         return None

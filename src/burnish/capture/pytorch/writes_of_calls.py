@@ -171,11 +171,19 @@ def written_inputs(recorder: Any) -> list[Handle]:
     for call in recorder.calls:  # the call that introduces an input may also be the one that writes to it
         if writes(call.target, call.kwargs):
             written.update(map(id, written_arguments(call.target, call.args, call.kwargs)))
+    uncounted = {memory_of(data) for data in recorder.data_read if version_of(data)} - {0}
     return [
         handle
         for handle, version, example in zip(recorder.inputs, recorder.versions, recorder.examples, strict=True)
-        if version != version_of(example) or id(handle) in written
+        if version != version_of(example) or id(handle) in written or uncounted and memory_of(example) in uncounted
     ]
+
+
+def memory_of(value: Any) -> int:
+    """The address of a tensor's memory, or 0."""
+    if type(value) not in TENSOR_TYPES or value.layout is not torch.strided:
+        return 0
+    return value.untyped_storage().data_ptr()
 
 
 def version_of(value: Any) -> int:

@@ -31,7 +31,7 @@ GRAD_MODES = (set_grad_enabled, torch.set_grad_enabled)
 OF_ANOTHER_TYPE = ("get_real", "get_imag", "view_as_real", "view_as_complex", "get_data", "data", "type")
 """Views that are not the same elements of the same type, or that have a version of their own."""
 CONSTANT = frozenset(
-    "detach eq ne lt le gt ge argmax argmin zeros_like ones_like empty_like rand_like randn_like".split()
+    "detach get_data data eq ne lt le gt ge argmax argmin zeros_like ones_like empty_like rand_like randn_like".split()
 )
 """Calls that no gradient flows through."""
 
@@ -79,7 +79,7 @@ def written_with_gradients(gm: GraphModule, inputs: Sequence[Node], example_inpu
                 found.add(first)
                 flows.add(first)
             base[node] = first
-        elif first is not None and name in VIEWS:
+        elif first is not None and name in VIEWS and name not in ("get_data", "data"):  # they have no history
             base[node] = first
         if reaches:
             flows.add(node)

@@ -75,6 +75,7 @@ class RootView:
 
     root: Root
     maps: Maps
+    has_own_version: bool = False
 
 
 SILENT = ("aten._native_batch_norm_legit.", "aten._batch_norm_with_update.")
@@ -229,7 +230,9 @@ class Functionalizer:
     def take_views(self, node: Node, chains: Sequence[Sequence[Map]]) -> None:
         place = self.places[node.args[0]]
         for result, maps in zip(node.results, chains, strict=True):
-            self.show(node, result, RootView(place.root, simplified((*place.maps, *maps), place.root.shape)))
+            has_own_version = place.has_own_version or result is not None and result.has_own_version
+            view = RootView(place.root, simplified((*place.maps, *maps), place.root.shape), has_own_version)
+            self.show(node, result, view)
 
     def show(self, node: Node, result: Value | None, shown: RootView) -> None:
         assert result is not None
@@ -293,7 +296,7 @@ class Functionalizer:
             if value.shape != target.shape:
                 value = self.build.expand(value, target.shape)
             root = self.places[target].root
-            root.is_announced |= not node.op.name.startswith(SILENT)
+            root.is_announced |= not (node.op.name.startswith(SILENT) or self.places[target].has_own_version)
             self.store(self.places[target], self.build.convert(value, target.dtype))
 
     def is_read_while_written(self, value: Value, target: Value, node: Node, functional: Op | None) -> bool:

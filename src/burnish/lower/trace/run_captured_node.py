@@ -19,6 +19,7 @@ from .call_rewrites.one_hot_class_check import check_classes, is_one_hot
 from .call_rewrites.recurrent_layers import is_recurrent, trace_recurrent
 from .call_rewrites.scalar_tensor_index import READS, has_scalar_index, read, write
 from .symbolic_scalar import with_symbolic_scalars
+from .trace_tensor import TraceTensor
 from .traceability import is_custom, why_not_called, why_not_data
 
 
@@ -57,7 +58,10 @@ def run_node(tracer: AtenTracer, node: torch.fx.Node, env: dict[torch.fx.Node, A
     if tracer.has_custom and node.target is torch.autograd.grad:
         with custom_backwards(tracer):
             return node.target(*args, **kwargs)
-    return call_quietly(node.target, args, kwargs)
+    made = call_quietly(node.target, args, kwargs)
+    if getattr(node.target, "torch_attribute", None) == "data" and type(made) is TraceTensor:
+        made.value.has_own_version = True
+    return made
 
 
 def is_item_of_results(target: Any, args: tuple) -> bool:

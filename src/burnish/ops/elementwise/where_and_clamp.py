@@ -9,6 +9,7 @@ and `min`.
 
 from __future__ import annotations
 
+import functools
 import math
 
 import torch
@@ -84,7 +85,19 @@ def clamp(x: Scalar, low: Number | None = None, high: Number | None = None) -> S
     """torch 2.11 ignores a single bound that is NaN; later versions return NaN for every element."""
     if any(isinstance(bound, float) and math.isnan(bound) for bound in (low, high)):
         raise NoRule("a bound that is NaN")
-    return clamped(x, low, high)
+    made = clamped(x, low, high)
+    if (low is None or high is None) and ignores_nan():
+        return made
+    for bound in (low, high):
+        if isinstance(bound, Scalar) and is_float(bound):  # a number that is known when the kernel runs
+            made = select(is_nan(bound), bound, made)
+    return made
+
+
+@functools.cache
+def ignores_nan() -> bool:
+    """Whether this torch ignores a single bound that is NaN."""
+    return not torch.zeros(1).clamp(max=math.nan).isnan().item()
 
 
 @elementwise("aten.clamp.Tensor", takes="if", cost=2, why_not=why_not_clamp)

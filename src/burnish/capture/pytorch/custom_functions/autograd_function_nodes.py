@@ -20,15 +20,16 @@ from typing import Any
 
 import torch
 
+from ....runtime.argument_trees import mapped
 from ....runtime.segment_records import ResultsChanged
 from ... import breaks
 from ...engine.break_signals import BreakAfterOperation
 from ...engine.torch_call_records import NotRecordable
 from ...numbers.live_scalars import Expression, Live, plain_of
 from ..opaque_nodes import OpaqueCall, call_in_graph, refuse_after_writes, stop_after_writes
-from ..writes_of_calls import written_inputs
 from .autograd_function_side_effects import what_is_written
 from .autograd_function_traceability import CHANGING, Names, why_not_traceable
+from .runs_without_data import runs_without_data
 
 
 def apply(m: Any, cls: type, args: tuple, kwargs: dict) -> Any:
@@ -48,7 +49,7 @@ def apply(m: Any, cls: type, args: tuple, kwargs: dict) -> Any:
         m.stop(breaks.OPAQUE_FUNCTION, f"{cls.__qualname__}.apply: {written}")
     if why is not None and not m.options.runs_python:
         m.stop(breaks.OPAQUE_FUNCTION, f"{cls.__qualname__}.apply: the backend runs no Python, and {why}")
-    call = CustomCall(cls, why, names.sizes_may_vary)
+    call = CustomCall(cls, why, why is not None or not runs_without_data(cls.apply, mapped(args, Live, plain_of)))
     if held:
         call.function = with_held(cls, held)
         args = tuple(value for k, value in enumerate(args) if k not in held)
@@ -134,12 +135,13 @@ def call_with_numbers(m: Any, call: CustomCall, args: tuple) -> Any:
 
 
 class CustomCall(OpaqueCall):
-    """The target of a node. ``why_not_traceable``: why compilers may not run it on tensors without data."""
+    """The target of a node. ``why_not_traceable``: why compilers may not run it on tensors without data.
+    ``types_may_vary``: whether types of its results may depend on data."""
 
-    def __init__(self, cls: type, why_not_traceable: str | None, sizes_may_vary: bool):
+    def __init__(self, cls: type, why_not_traceable: str | None, types_may_vary: bool):
         super().__init__(cls.apply, f"apply_{cls.__name__}")
         self.cls = cls
-        self.why_not_traceable, self.sizes_may_vary = why_not_traceable, sizes_may_vary
+        self.why_not_traceable, self.types_may_vary = why_not_traceable, types_may_vary
         self.stands_alone = why_not_traceable is not None
         self.sizes: Any = None  # of the results, if numbers among the arguments change
 
@@ -151,12 +153,14 @@ class CustomCall(OpaqueCall):
         return made
 
     def is_compared(self) -> bool:
-        return self.why_not_traceable is not None or self.sizes is not None or self.expected is not None
+        return self.types_may_vary or self.sizes is not None
+
+    def may_vary(self, m: Any, number: Live) -> bool:
+        """Compilers trace the others with the number of this call."""
+        return self.why_not_traceable is not None and super().may_vary(m, number)
 
     def expect(self, m: Any, made: Any, given: Any) -> None:
-        """If the results differ, the segment runs from its start again: not if it has written before, and a traceable
-        function's results only differ in sizes that depend on data."""
-        if self.why_not_traceable is not None or self.sizes_may_vary and not written_inputs(m.recorder):
+        if self.types_may_vary:
             super().expect(m, made, given)
 
 

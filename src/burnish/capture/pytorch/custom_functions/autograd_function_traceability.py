@@ -79,8 +79,6 @@ class Names:
     def __init__(self, cls: type) -> None:
         self.reader = weakref.ref(cls)
         self.found: list[tuple[Any, str | None, Any]] = []  # a dictionary and a key, or a cell
-        self.sizes_may_vary = False
-        """Whether sizes of results may depend on data: ``x[x > 0]``, ``x.nonzero()``."""
 
     def read(self, table: dict, name: str) -> Any:
         value = table.get(name, MISSING)
@@ -188,8 +186,6 @@ class ClassReader:
         instructions = list(dis.get_instructions(code))
         for at, instruction in enumerate(instructions):
             name, argument = instruction.opname, instruction.argval
-            if not self.is_backward and (argument in SIZED_BY_DATA or is_subscript(instruction, instructions[at - 1])):
-                self.names.sizes_may_vary = True
             if name in ("LOAD_GLOBAL", "LOAD_NAME"):
                 value = self.names.read(function.__globals__, argument)
                 if value is MISSING:
@@ -311,18 +307,6 @@ def is_torch_function(value: Any) -> bool:
     if isinstance(value, type):
         return value in TORCH_CLASSES
     return isinstance(value, (types.FunctionType, staticmethod)) and module in TORCH_NAMESPACES
-
-
-SIZED_BY_DATA = frozenset(
-    "nonzero argwhere masked_select unique unique_consecutive where bincount repeat_interleave item tolist compress "
-    "combinations to_sparse coalesce".split()
-)
-
-
-def is_subscript(instruction: dis.Instruction, before: dis.Instruction) -> bool:
-    """With an index that the code computes: it may be a mask."""
-    is_read = instruction.opname == "BINARY_SUBSCR" or instruction.opname == "BINARY_OP" and instruction.argrepr == "[]"
-    return is_read and before.opname not in ("LOAD_CONST", "LOAD_SMALL_INT")
 
 
 def last_loaded(instruction: dis.Instruction) -> Any:
