@@ -63,6 +63,20 @@ def silent_functions() -> dict[str, Any]:
     return names
 
 
+def perform(target: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
+    """A call of the program's on tensors without data, in the modes that there are."""
+    from ..lower.trace.traceability import why_not_called
+
+    why = None if isinstance(target, str) or target is like_inputs else why_not_called(target)
+    if why is not None:
+        raise Untraceable(why)  # user code must not run a second time
+    if isinstance(target, str):
+        return call_quietly(getattr(args[0], target), args[1:], kwargs)
+    if type(target) is types.FunctionType and vars(F).get(target.__name__) is target:
+        target = silent_functions()[target.__name__]
+    return call_quietly(target, args, kwargs)
+
+
 class Shapes:
     """The propagation for one choice of input sizes."""
 
@@ -121,24 +135,16 @@ class Shapes:
     def called(self, target: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
         from ..lower.trace.call_rewrites.scalar_tensor_index import at_first_places, has_scalar_index
         from ..lower.trace.inference_mode_and_dispatch_keys import plain_tensors, tracing
-        from ..lower.trace.traceability import why_not_called
 
-        why = None if isinstance(target, str) else why_not_called(target)
-        if why is not None:
-            raise Untraceable(why)  # user code must not run a second time
         if has_scalar_index(target, args):
             args = at_first_places(args)
         if target is torch.autograd.grad:
             target = like_inputs
-        if type(target) is types.FunctionType and vars(F).get(target.__name__) is target:
-            target = silent_functions()[target.__name__]
         with tracing, plain_tensors(), torch.no_grad():
             modes = torch._C._len_torch_dispatch_stack()
             try:
                 torch._C._push_on_torch_dispatch_stack(self.tracer)  # inside try: an interrupt may follow immediately
-                if isinstance(target, str):
-                    return call_quietly(getattr(args[0], target), args[1:], kwargs)
-                return call_quietly(target, args, kwargs)
+                return perform(target, args, kwargs)
             except (RuntimeError, ValueError, TypeError, IndexError, NotImplementedError) as error:
                 reraise_from_outside(error)
                 raise Untraceable(f"{target} cannot be traced: {error}") from error

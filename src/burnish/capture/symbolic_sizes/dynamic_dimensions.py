@@ -48,8 +48,8 @@ from .example_inputs import (
     unsettled_symbols,
 )
 from .linear_sizes import LeafSize
-from .meta_shape_replay import NotRepeatable, ShapeReplay
-from .size_symbols import FAR, LEAST, NUMBER, SizeSymbols, SymbolPlace, size_query
+from .meta_shape_replay import NotRepeatable, ShapeReplay, succeeds
+from .size_symbols import FAR, LEAST, NUMBER, SizeSymbols, SymbolPlace, follows_from, size_query
 
 if TYPE_CHECKING:
     from .verified_size_ranges import SizeBox
@@ -105,6 +105,17 @@ class SymbolicSizes:
         self.replay = ShapeReplay(self.symbols, tracer.recorder, self.given)
         self.claims: dict[tuple, tuple[Handle, Any]] = {}
         """Sizes of results that the program has seen: by call, path and dimension, the result and the formula."""
+        self.transforms: list[Any] = []
+        """Logs of calls of function transforms (`repeat_function_transforms`)."""
+        self.returned: dict[int, Any] = {}
+        """The functions that those have returned, by id."""
+
+    def begin_transform(self, start: int, is_of_torch: Callable[[Any], bool]) -> Any:
+        """The log of a function transform that is about to be called."""
+        from .repeat_function_transforms import TransformLog  # few programs transform functions
+
+        self.replay.inside = TransformLog(self.tracer, start, is_of_torch)
+        return self.replay.inside
 
     def inputs(self) -> SymbolicExampleInputs | None:
         """For the box of all sizes. None if every size turned out to be a constant."""
@@ -142,6 +153,7 @@ class SymbolicSizes:
             equal,
             [(handle, dim, number(size)) for (_, _, dim), (handle, size) in self.claims.items()],
             symbols.is_divided,
+            [log.checked_by(number, functools.partial(follows_from, dict(symbols.of_leaf))) for log in self.transforms],
         )
 
     # ---- inputs
@@ -307,7 +319,8 @@ class SymbolicSizes:
         if len(shapes) > 1:
             for dim, size in enumerate(sizes):
                 known = size.expression if isinstance(size, live_scalars.LiveInt) else size
-                self.claims[(handle.call, handle.path, dim)] = handle, known
+                claims = self.replay.inside.claims if self.replay.is_inside(handle) else self.claims
+                claims[(handle.call, handle.path, dim)] = handle, known
         return sizes
 
     def check_calls(self) -> None:
@@ -457,14 +470,6 @@ def count_tries(tries: Counter[SymbolPlace], symbols: SizeSymbols) -> bool:
             again |= place in tries
             tries[place] += MOST_TRIES if number in symbols.unfitted else 1
     return again
-
-
-def succeeds(function: Callable, *args: Any) -> bool:
-    try:
-        function(*args)
-    except NoFormula:
-        return False
-    return True
 
 
 def changed_sizes(guards: Iterable[Guard], read: Callable[[Source], Any]) -> dict[SymbolPlace, tuple[int, int]]:

@@ -42,6 +42,8 @@ class ShapeReplay:
         self.probe: Shapes | None = None
         self.changes = 0
         """The symbols' change count when they were computed."""
+        self.inside: Any = None
+        """The log of a function transform that is being called, which has its own values."""
 
     def shapes(self, handle: Any) -> list[tuple[int, ...]]:
         """A tensor's shapes at the points, or its only one if it depends on no symbol."""
@@ -67,12 +69,9 @@ class ShapeReplay:
 
     def at(self, handle: Any, number: int) -> Any:
         """The value at a point, computed by the calls that lead to it."""
-        if self.probe is None or self.changes != self.symbols.changes:
-            self.probe, self.changes = Shapes(), self.symbols.changes
-            self.known.clear()
-            self.independent.clear()
-            self.same_everywhere.clear()
-        probe = self.probe
+        if self.is_inside(handle):
+            return self.inside.at(handle, number)
+        probe = self.current_probe()
         stack = [handle]
         while stack:
             at = stack[-1]
@@ -106,6 +105,22 @@ class ShapeReplay:
             ):
                 self.same_everywhere.add(key)
         return self.part(handle, number)
+
+    def current_probe(self) -> Shapes:
+        if self.probe is None or self.changes != self.symbols.changes:
+            self.probe, self.changes = Shapes(), self.symbols.changes
+            self.known.clear()
+            self.independent.clear()
+            self.same_everywhere.clear()
+        return self.probe
+
+    def tracer(self) -> Any:
+        """What performs the calls at the points."""
+        return self.current_probe().tracer
+
+    def is_inside(self, handle: Any) -> bool:
+        """Whether it is a value of a call of a function transform that has not ended yet."""
+        return self.inside is not None and handle.call is not None and handle.call >= self.inside.start
 
     def forget_calls(self, start: int) -> None:
         """The calls from this one on have been removed, and others may take their places."""
@@ -182,6 +197,14 @@ def repeated(probe: Shapes, target: Any, args: tuple, kwargs: dict) -> Any:
     except Exception as error:
         reraise_from_outside(error)
         raise NotRepeatable(str(error)) from error
+
+
+def succeeds(function: Callable, *args: Any) -> bool:
+    try:
+        function(*args)
+    except NoFormula:
+        return False
+    return True
 
 
 def part_of(value: Any, path: tuple) -> Any:

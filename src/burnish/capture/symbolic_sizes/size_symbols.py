@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import operator
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Container, Iterable, Sequence
 from itertools import combinations
 from typing import Any, NamedTuple
 
@@ -324,15 +324,7 @@ class SizeSymbols:
 
     def follows(self, expression: Any) -> bool:
         """Whether a number can be computed from the sizes."""
-        if not isinstance(expression, live_scalars.Expression):
-            return not hasattr(expression, "base")
-        if expression.in_graph:
-            return False
-        return (
-            id(expression) in self.of_leaf
-            or expression.operation is not None
-            and all(map(self.follows, expression.operands))
-        )
+        return follows_from(self.of_leaf, expression)
 
     # ---- specialization
 
@@ -474,3 +466,14 @@ class SizeSymbols:
             if number not in self.settled:
                 self.settled.add(number)
                 self.tracer.guard_value(leaf, self.hints[number])
+
+
+def follows_from(leaves: Container[int], expression: Any) -> bool:
+    """Whether a number can be computed from sizes: the expressions with these ids."""
+    if not isinstance(expression, live_scalars.Expression):
+        return not hasattr(expression, "base")
+    if expression.in_graph:
+        return False
+    return id(expression) in leaves or (
+        expression.operation is not None and all(follows_from(leaves, operand) for operand in expression.operands)
+    )

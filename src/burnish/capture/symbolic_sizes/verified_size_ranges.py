@@ -64,9 +64,11 @@ class SizeBox:
         equal: Sequence[tuple[Callable[[Point], Any], Callable[[Point], Any]]],
         claims: Sequence[tuple[Handle, int, Callable[[Point], Any]]],
         is_divided: bool = False,
+        transforms: Sequence[Callable[[Any, Point, Any], None]] = (),
     ):
-        """`is_divided`: claims divide sizes, and are compared at every size, because they may differ in between."""
-        self.is_divided = is_divided
+        """`is_divided`: claims divide sizes, and are compared at every size, because they may differ in between.
+        `transforms` repeat calls whose operators are among the `calls`, and raise NotRepeatable if those are others."""
+        self.is_divided, self.transforms = is_divided, transforms
         self.calls, self.inputs, self.equal, self.claims = calls, inputs, equal, claims
         self.compares_layouts = True
         """Whether results have to be contiguous for the same sizes: the program, or guards, may ask for it."""
@@ -231,6 +233,8 @@ class SizeBox:
                 values.calls.append(self.value_at(at, call, values))
             if any(values.of(handle).shape[dim] != size(point) for handle, dim, size in self.claims):
                 raise NotRepeatable("a size follows another formula")
+            for check in self.transforms:
+                check(values.of, point, self.probe.tracer)
         values.inputs = ()  # their memory is not needed any more
         return values
 

@@ -63,8 +63,8 @@ def call(m: Any, function: FunctionType, args: tuple, kwargs: dict) -> Any:
         return m.region.call_native(function, args, kwargs)
     if m.region is not None and not isinstance(m.region, Branch):
         m.region.refuse(f"torch.func's {name}")
-    if m.symbolic_sizes is not None:
-        m.symbolic_sizes.symbols.settle_all("a function transform")
+    if m.symbolic_sizes is not None and m.region is not None:
+        m.symbolic_sizes.symbols.settle_all("a function transform in a branch of torch.cond")
     region = m.region = Transform(m, name, list(tensors_in((args, kwargs))))
     region.keeps_numbers = region.outer is None
     try:
@@ -98,8 +98,21 @@ class Transform(Region):
         self.lowered = LoweredCalls(m.recorder, self.start.calls, self.outer)
         self.keeps_numbers = False
         """Whether numbers may differ in the next call."""
+        self.log = self.lowered.log = self.begun_log()
+        """With symbolic sizes: what is needed to repeat the call at other sizes."""
         self.delayed: list[Effect] = []
         """Warnings. They appear when the call has ended, because a call that is given up warns again."""
+
+    def begun_log(self) -> Any:
+        sizes = self.m.symbolic_sizes
+        if sizes is None or not sizes.symbols.is_any:
+            return None
+        return sizes.begin_transform(self.start.calls, is_functorch)
+
+    def leave(self) -> None:
+        super().leave()
+        if self.log is not None:
+            self.m.symbolic_sizes.replay.inside = None
 
     # ---- side effects that a region forbids
 
@@ -127,10 +140,16 @@ class Transform(Region):
         target, name = torch_call_roles.target_of(function), torch_call_roles.name_of(function)
         if self.keeps_numbers and "pow" not in name and number_arguments.takes_live_numbers(target):
             args, kwargs = specialize_inexact_scalars.with_exact_numbers(name, args, kwargs)
-            args, kwargs = mapped((args, kwargs), Live, self.symbolic)
-        guard_before_native_read.settle_all(self.m, (args, kwargs))
+            args, kwargs = mapped((args, kwargs), Live, lambda n: n if self.is_size(name, n) else self.symbolic(n))
+        guard_before_native_read.settle_all(
+            self.m, mapped((args, kwargs), Live, lambda n: None if self.is_size(name, n) else n)
+        )
         self.lowered.begin((function, args, kwargs))
         return (args, kwargs) if self.lowered.has_numbers else None
+
+    def is_size(self, name: str, number: Live) -> bool:
+        """Whether a number is one that is found in the operators, as a formula of sizes."""
+        return self.log is not None and self.m.symbolic_sizes.takes(number, name)
 
     def symbolic(self, number: Live) -> Any:
         from . import symbolic_numbers
@@ -182,6 +201,7 @@ class Transform(Region):
         """Torch's code, in which calls of the program's functions are interpreted."""
         m = self.m
         if interpreted_vmap.is_needed(function, args):
+            self.cannot_repeat("a vmap of objects")
             return interpreted_vmap.run(self, function, args, kwargs)
         for value in (*args, *kwargs.values()):
             m.heap.expose(value)
@@ -190,6 +210,8 @@ class Transform(Region):
                 m, mapped(value, Live, lambda number: None) if self.keeps_numbers else value
             )
         args, kwargs = mapped((args, kwargs), Live, lambda number: number)
+        if self.log is not None:
+            self.log.begins(function, args, kwargs)
         if is_transformed(function):
             function = self.made_again(function)
         else:
@@ -199,7 +221,13 @@ class Transform(Region):
         self.meet((args, kwargs))
         value = call_for_program(m, function, args, kwargs)
         self.meet(value)
+        if self.log is not None:
+            self.log.ends(value)
         return value
+
+    def cannot_repeat(self, why: str) -> None:
+        if self.log is not None:
+            self.log.why_not = why
 
     def made_again(self, function: FunctionType) -> FunctionType:
         """A function of torch's, around functions that are interpreted."""
@@ -229,10 +257,15 @@ class Transform(Region):
         def interpreted(*args: Any, **kwargs: Any) -> Any:
             self.meet((args, kwargs))
             outer, self.lowered.current = self.lowered.current, None
+            if self.log is not None:
+                self.log.calls_back(args, kwargs)
             try:
-                return call_nested(self.m, value, args, kwargs)
+                result = call_nested(self.m, value, args, kwargs)
             finally:
                 self.lowered.current = outer
+            if self.log is not None:
+                self.log.goes_on(result)
+            return result
 
         self.kept.append(value)
         return interpreted
@@ -244,6 +277,7 @@ class Transform(Region):
         if why is not None:
             self.refuse(f"{cls.__qualname__}.apply: {why}")
         self.m.heap.guard("outcome", None, (Expression(names.are_as_they_were, ()), True))
+        self.cannot_repeat("a custom autograd function")
         self.will_call(cls.apply, args, kwargs)  # type: ignore[attr-defined]
         self.lowered.has_custom = True
         value = call_for_program(self.m, cls.apply, args, kwargs)  # type: ignore[attr-defined]
@@ -277,6 +311,7 @@ class Transform(Region):
             self.refuse("a symbolic number that autograd has saved")  # its tensor there has another value
         if any(map(is_wrapped, results)):
             self.refuse("a tensor of its own in an object from outside")
+        self.lowered.take_sizes()
         self.forget()
         self.lowered.put_in_place(results, keeps_all=bool(functions), line=m.user_line())
         self.leave()

@@ -80,6 +80,8 @@ class LoweredCalls(TorchDispatchMode):
         """Whether a torch call was given a symbolic number."""
         self.has_custom = False
         """Whether a custom autograd function was called: autograd has its formula, and not that of its operators."""
+        self.log: Any = None
+        """With symbolic sizes: what the call does, to be repeated at others."""
         self.grad_mode = torch.is_grad_enabled()
 
     @internal
@@ -91,7 +93,7 @@ class LoweredCalls(TorchDispatchMode):
             self.reads_data = self.reads_data or f"{func}, which reads data"
         args = tuple(self.number(func, at, value) for at, value in enumerate(args))
         kwargs = {name: self.number(func, name, value) for name, value in kwargs.items()}
-        given = self.argument((args, kwargs))
+        given, numbers = self.argument((args, kwargs)), (args, kwargs)
         args, kwargs = mapped((args, kwargs), Live, plain_of)
         if self.outer is not None:
             self.outer.will_call(func, args, kwargs)
@@ -100,8 +102,10 @@ class LoweredCalls(TorchDispatchMode):
         for target in written_by(func, args, kwargs):
             if target.untyped_storage()._cdata not in self.memory:
                 self.refuse("a change of a tensor from outside")
-        made = call_for_program(self.tracer, func, args, kwargs)
+        made, before = call_for_program(self.tracer, func, args, kwargs), len(self.operations)
         self.note(func, args, given, made)
+        if self.log is not None:
+            self.log.performed(func, *numbers, made, before if len(self.operations) > before else None)
         return made
 
     def refuse(self, what: str) -> NoReturn:
@@ -197,6 +201,8 @@ class LoweredCalls(TorchDispatchMode):
     def constant(self, value: torch.Tensor) -> Handle:
         """Records a tensor that torch itself created: from Python numbers, or as the zero tangent of a constant. The
         graph creates it again."""
+        if self.log is not None:
+            self.log.meets_constant(value, self.current)
         if type(value) is torch.Tensor and value._is_zerotensor():
             call = TorchCall(torch.zeros, (tuple(value.shape),), {"dtype": value.dtype, "device": value.device}, None)
             return self.made_by(call, value)
@@ -222,6 +228,25 @@ class LoweredCalls(TorchDispatchMode):
         return handle
 
     # ---- the end
+
+    def take_sizes(self) -> None:
+        """With symbolic sizes: those in the operators become numbers of the graph."""
+        if self.log is None or not self.log.fit():
+            return
+        for index, expected in zip(self.log.indices, self.log.expected, strict=True):
+            if index is not None:
+                operation = self.operations[index]
+                args, kwargs = self.with_sizes((operation.call.args, operation.call.kwargs), expected[:2])
+                self.operations[index] = operation._replace(call=operation.call._replace(args=args, kwargs=kwargs))
+
+    def with_sizes(self, given: Any, expected: Any) -> Any:
+        if issubclass(type(expected), Live):
+            return self.argument(expected) if type(given) in (int, float) else given
+        if type(expected) in (tuple, list):
+            return type(given)([self.with_sizes(*parts) for parts in zip(given, expected, strict=True)])
+        if type(expected) is dict:
+            return {key: self.with_sizes(given[key], part) for key, part in expected.items()}
+        return given
 
     def put_in_place(self, results: list[torch.Tensor], keeps_all: bool, line: str | None) -> None:
         """Append the operations to the recorded calls. ``keeps_all``: results may still be used by a function that
