@@ -165,7 +165,6 @@ def naming(parts: set[str], texts: set[str]) -> set[str]:
 
 FILLS_ANOTHER = {
     "api.py": "frontend calls the API, which imports frontend",
-    "integrations/lightning_logging.py": "capture knows no framework",
 }
 
 

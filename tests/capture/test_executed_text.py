@@ -5,7 +5,10 @@ import dataclasses
 import operator
 import warnings
 
+import pytest
 import torch
+
+import burnish
 
 from .harness import program
 
@@ -167,6 +170,58 @@ def test_compilation_warns_in_each_call():
         return y, [str(each.message) for each in found]
 
     return noted, lambda i: (torch.ones(2),)
+
+
+def warning_text(x, log):
+    names = {}
+    log.append("exec")
+    exec("r = 1 is 1", names)
+    log.append("eval")
+    scale = eval("2 is 2") + eval("3 is 3", {})
+    code = compile("4 is 4", "<four>", "eval")
+    return x * names["r"] * scale * eval(code, {})
+
+
+@pytest.mark.parametrize("action", ["always", "default", "ignore"])
+def test_warnings_of_compilation_are_given_again_under_the_filters_of_the_caller(action):
+    def noted(function):
+        log, found = [], []
+        for _ in range(3):
+            with warnings.catch_warnings(record=True) as given:
+                warnings.simplefilter(action)
+                y = function(torch.ones(2), log)
+            found.append((y.tolist(), [(str(each.message), each.category, each.filename) for each in given]))
+        return found, log
+
+    compiled = burnish.compile(warning_text, fullgraph=True)
+    expected = noted(warning_text)
+    assert noted(compiled) == expected and burnish.was_compiled(compiled)
+    assert [len(given) for _, given in expected[0]] == [0 if action == "ignore" else 4] * 3
+
+
+def test_a_function_that_shows_warnings_of_compilation_sees_the_state_of_then(monkeypatch):
+    def noted(function):
+        log = []
+        monkeypatch.setattr(warnings, "showwarning", lambda *_: log.append(len(log)))
+        with warnings.catch_warnings():
+            warnings.simplefilter("always")
+            return [function(torch.ones(2), log).tolist() for _ in range(3)], log
+
+    compiled = burnish.compile(warning_text)
+    compiled(torch.ones(2), [])
+    assert noted(compiled) == noted(warning_text)
+
+
+def test_warnings_of_compilation_that_become_errors_are_raised_where_they_arise():
+    compiled, log = burnish.compile(warning_text), []
+    compiled(torch.ones(2), log)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        for function in (warning_text, compiled):
+            log.clear()
+            with pytest.raises(SyntaxError):
+                function(torch.ones(2), log)
+            assert log == ["exec"]
 
 
 @program

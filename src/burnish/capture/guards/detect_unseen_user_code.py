@@ -7,10 +7,13 @@ that no guard covers. Every such place must be interpreted or break. This profil
 
 from __future__ import annotations
 
+import atexit
+import functools
 import sys
+import threading
 import time
 from collections.abc import Callable
-from types import FrameType
+from types import CodeType, FrameType
 from typing import Any
 
 from ...errors import InternalError
@@ -18,6 +21,13 @@ from ..engine.interpreted_or_native import OUR_PATH, is_trusted
 
 PATIENCE = 5.0
 """Seconds to wait for another thread that is installing a profile function."""
+UNNAMED_TOOLS = (4, 3)
+"""The ids of `sys.monitoring` that Python gives no meaning."""
+
+FOR_ANNOTATIONS = ("numpy", "typing_extensions")
+"""Modules that run while annotations of imported code are computed."""
+
+active = threading.local()
 
 
 class UntracedCallDetector:
@@ -31,13 +41,17 @@ class UntracedCallDetector:
 
     def __enter__(self) -> None:
         self.calls = self.recorder.seen
-        self.is_active = sys.getprofile() is None
+        self.is_active = sys.getprofile() is None and getattr(active, "detector", None) is None
         if self.is_active:
-            set_profile(self.watch)
+            active.detector = self
+            if not monitors_calls():
+                set_profile(self.watch)
 
     def __exit__(self, kind: Any, error: Any, traceback: Any) -> None:
         if self.is_active:
-            set_profile(None)
+            if not monitors_calls():
+                set_profile(None)
+            active.detector = None
         if self.seen is not None and kind is None and self.recorder.seen == self.calls:
             raise InternalError(
                 "tracing",
@@ -45,20 +59,13 @@ class UntracedCallDetector:
             )
 
     def watch(self, frame: FrameType, event: str, arg: Any) -> None:
-        if event != "call" or self.seen is not None:
-            return
-        co = frame.f_code
-        if self.is_known(frame):
-            return
-        module = frame.f_globals.get("__name__") or ""
-        if (
-            is_trusted(module)
-            or module.partition(".")[0] in ("numpy", "typing_extensions")  # annotations of code that is being imported
-            or co.co_filename.startswith(OUR_PATH)
-            or co.co_filename.startswith("<")
-        ):
-            return
-        self.seen = f"{co.co_qualname} at {co.co_filename}:{co.co_firstlineno}"
+        if event == "call" and not is_exempt(frame):
+            self.see(frame)
+
+    def see(self, frame: FrameType) -> None:
+        if self.seen is None and not self.is_known(frame):
+            code = frame.f_code
+            self.seen = f"{code.co_qualname} at {code.co_filename}:{code.co_firstlineno}"
 
     def is_known(self, frame: FrameType | None) -> bool:
         """Whether it is a method of a key that was interpreted before, or called by one."""
@@ -68,6 +75,44 @@ class UntracedCallDetector:
                 return True
             frame = frame.f_back
         return False
+
+
+def is_exempt(frame: FrameType) -> bool:
+    module = dict.get(frame.f_globals, "__name__")
+    return (
+        is_trusted(module)
+        or (type(module) is str and module.partition(".")[0] in FOR_ANNOTATIONS)
+        or frame.f_code.co_filename.startswith((OUR_PATH, "<"))
+    )
+
+
+@functools.cache
+def monitors_calls() -> bool:
+    """Whether `sys.monitoring` reports each call from now on. Since Python 3.12, setting a profile function rewrites
+    the bytecode of all functions that run, and twice for each native call that is much work."""
+    monitoring: Any = getattr(sys, "monitoring", None)
+    tool = next((tool for tool in UNNAMED_TOOLS if monitoring and monitoring.get_tool(tool) is None), None)
+    if tool is None:
+        return False
+    events = monitoring.events
+    monitoring.use_tool_id(tool, "burnish check")
+    monitoring.register_callback(tool, events.PY_START, functools.partial(see_call, monitoring.DISABLE))
+    monitoring.register_callback(tool, events.PY_RESUME, functools.partial(see_call, monitoring.DISABLE))
+    monitoring.register_callback(tool, events.PY_THROW, functools.partial(see_call, None))  # it cannot be disabled
+    monitoring.set_events(tool, events.PY_START | events.PY_RESUME | events.PY_THROW)
+    atexit.register(monitoring.set_events, tool, 0)  # then modules are cleared, and destructors may still be called
+    return True
+
+
+def see_call(reply_if_exempt: object, code: CodeType, *_: Any) -> object:
+    """Called where a frame begins or goes on. That of an exempt function is not reported again."""
+    frame = sys._getframe(1)
+    if is_exempt(frame):
+        return reply_if_exempt
+    detector = getattr(active, "detector", None)
+    if detector is not None:
+        detector.see(frame)
+    return None
 
 
 def set_profile(function: Callable | None) -> None:

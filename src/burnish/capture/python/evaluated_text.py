@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import builtins
 import functools
+import warnings
 from types import CodeType, FunctionType
 from typing import Any
 
@@ -23,6 +24,8 @@ from ..interpreter.frame_introspection import frame_locals, inherited_flags, nam
 from ..interpreter.frames import MISSING, UNBOUND, Frame
 from ..interpreter.opcodes.instruction_table import why_not_handled
 from ..numbers.live_scalars import settled
+from ..segments.effects import Effect
+from .messages.warnings_warn import are_only_shown, compile_with_warnings
 
 LOOK_AT_FRAMES = frozenset("locals vars dir eval exec super _getframe currentframe".split())
 """Names of what reads the frame that calls it."""
@@ -33,10 +36,11 @@ def evaluate(m: Any, args: tuple, kwargs: dict) -> Any:
         return run_text(m, args, kwargs, "eval")
     if type(args[0]) is not str:
         return MISSING
-    check_warnings(m, args[0].lstrip(" \t"), "<string>", "eval", inherited_flags(m.frame))
     names = names_in(args[0])
     if names is None:
+        stop_if_warned(m, args[0].lstrip(" \t"), "<string>", "eval")
         return MISSING
+    warn_again(m, args[0].lstrip(" \t"), "<string>", "eval")
     values = frame_locals(m.frame, m.load_cell)
     parameters = tuple(name for name in names if name in values and name.isidentifier())
     code = code_of(args[0], parameters)
@@ -45,24 +49,47 @@ def evaluate(m: Any, args: tuple, kwargs: dict) -> Any:
     return m.call(function, tuple(values[name] for name in parameters), {})
 
 
-def check_warnings(m: Any, *args: Any) -> None:
-    """Stop where the compiler warns, which it does in each run."""
-    if warns(*args):
+def stop_if_warned(m: Any, text: str, filename: str, mode: str) -> None:
+    """Stop where the compiler warns: Python compiles the text, in each run."""
+    if outcome(text, filename, mode, inherited_flags(m.frame))[0]:
         m.stop(breaks.OPAQUE_CALL, "a text whose compilation gives warnings")
 
 
+def warn_again(m: Any, text: str, filename: str, mode: str) -> None:
+    """Give the compiler's warnings for a text that is interpreted as another one."""
+    if outcome(text, filename, mode, inherited_flags(m.frame))[0]:
+        compiled(m, text, filename, mode)
+
+
+def compiled(m: Any, text: str, filename: str, mode: str) -> Any:
+    """What Python's compiler makes of a text. Its warnings are an effect: each run compiles such a text once more,
+    under the filters that the program has then."""
+    given = text, filename, mode, inherited_flags(m.frame)
+    warns, is_code = outcome(*given)
+    if not warns:
+        return m.plainly(compile, *given, True)
+    if not is_code or m.region is not None or not are_only_shown(warnings):
+        m.stop(breaks.OPAQUE_CALL, "a text whose compilation gives warnings")
+    m.heap.guard_answer(are_only_shown, m.heap.sources.pin(warnings))
+    m.effects.append(Effect.of(m, compile_with_warnings, given))
+    return m.plainly(compile_with_warnings, *given)
+
+
 @functools.lru_cache(maxsize=1024)
-def warns(text: str, filename: str, mode: str, flags: int) -> bool:
+def outcome(text: str, filename: str, mode: str, flags: int) -> tuple[bool, bool]:
+    """Whether the compiler warns, and whether it makes code."""
+    made = None
     with filtered("always") as noted, Suppressing(Exception):  # the caller gets it when it compiles the text
-        compile(text, filename, mode, flags, True)
-    return bool(noted)
+        made = compile(text, filename, mode, flags, True)
+    return bool(noted), made is not None
 
 
 @functools.lru_cache(maxsize=1024)
 def names_in(text: str) -> tuple[str, ...] | None:
     """The names that an expression reads; None if it is not one, or has functions of its own."""
     try:
-        code = compile(text.lstrip(" \t"), "<string>", "eval")
+        with filtered("ignore"):
+            code = compile(text.lstrip(" \t"), "<string>", "eval")
     except (SyntaxError, ValueError):
         return None
     if any(issubclass(type(part), CodeType) for part in code.co_consts) or not LOOK_AT_FRAMES.isdisjoint(code.co_names):
@@ -73,7 +100,8 @@ def names_in(text: str) -> tuple[str, ...] | None:
 @functools.lru_cache(maxsize=1024)
 def code_of(text: str, parameters: tuple[str, ...]) -> CodeType:
     source = f"lambda {', '.join(parameters)}: (\n{text.strip()}\n)"
-    made = compile(source, "<string>", "eval")
+    with filtered("ignore"):
+        made = compile(source, "<string>", "eval")
     return next(part for part in made.co_consts if issubclass(type(part), CodeType))
 
 
@@ -88,9 +116,7 @@ def compile_text(m: Any, args: tuple, kwargs: dict) -> Any:
         return MISSING
     if not m.capabilities.keeps_classes:
         return m.stop(breaks.OPAQUE_CALL, "compile(), whose result leaves the graph")
-    flags = inherited_flags(m.frame)
-    check_warnings(m, *args, flags)
-    code = m.plainly(compile, *args, flags, True)
+    code = compiled(m, *args)
     if type(code) is CodeType:
         m.heap.fresh[id(code)] = code
         m.has_classes = True
@@ -114,8 +140,7 @@ def run_text(m: Any, args: tuple, kwargs: dict, mode: str) -> Any:
         return MISSING
     if type(source) is str:
         text = source.lstrip(" \t") if mode == "eval" else source
-        check_warnings(m, text, "<string>", mode, inherited_flags(m.frame))
-        source = m.plainly(compile, text, "<string>", mode, inherited_flags(m.frame), True)
+        source = compiled(m, text, "<string>", mode)
     if type(source) is not CodeType or source.co_freevars:
         return MISSING
     if table is None:

@@ -53,6 +53,11 @@ def may_be_errors(module: Any) -> bool:
     return any(entry[0] == "error" for entry in module.filters)
 
 
+def are_only_shown(module: Any) -> bool:
+    """Whether warnings are neither errors nor passed to a function of the program, which may read its state."""
+    return not may_be_errors(module) and module.showwarning is module._showwarning_orig
+
+
 def _arguments(args: tuple, kwargs: dict) -> tuple[Any, type, int] | None:
     """Message, category and level, if there are no other arguments."""
     found = dict(zip(("message", "category", "stacklevel"), args, strict=False)) | kwargs
@@ -96,6 +101,11 @@ def give(message: Any, category: type, filename: str, line: int, namespace: dict
     text = plain_of(message)
     registry = namespace.setdefault("__warningregistry__", {})
     warnings.warn_explicit(text, category, filename, line, namespace.get("__name__", "<string>"), registry)
+
+
+def compile_with_warnings(text: str, filename: str, mode: str, flags: int) -> Any:
+    """The compiler knows no registry: it gives its warnings each time."""
+    return compile(text, filename, mode, flags, True)
 
 
 def _caller(level: int) -> tuple[str, int, dict]:
