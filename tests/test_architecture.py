@@ -163,9 +163,7 @@ def naming(parts: set[str], texts: set[str]) -> set[str]:
     }
 
 
-FILLS_ANOTHER = {
-    "api.py": "frontend calls the API, which imports frontend",
-}
+FILLS_ANOTHER = {"api.py": "frontend calls the API, which imports frontend"}
 
 
 def test_no_module_outside_capture_fills_another_when_it_is_imported():

@@ -70,7 +70,7 @@ class Rebuilt(NamedTuple):
     cells: tuple
 
 
-class Event(NamedTuple):
+class TransformEvent(NamedTuple):
     kind: str
     position: int
     """The number of calls that were recorded before."""
@@ -86,7 +86,7 @@ class TransformLog:
         """A copy as soon as the call has ended."""
         self.offset = 0
         """The index of the first of them."""
-        self.events: list[Event] = []
+        self.events: list[TransformEvent] = []
         self.operators = Operators()
         self.indices: list[int | None] = []
         """For each operator, its index among those that the graph gets, before those without use are removed."""
@@ -123,7 +123,7 @@ class TransformLog:
         self.note("end", self.template(value))
 
     def note(self, kind: str, *values: Any) -> None:
-        self.events.append(Event(kind, len(self.m.recorder.calls), values))
+        self.events.append(TransformEvent(kind, len(self.m.recorder.calls), values))
 
     def performed(self, function: Any, args: tuple, kwargs: dict, made: Any, index: int | None) -> None:
         before = len(self.operators.all)
@@ -319,7 +319,7 @@ class Repetition:
         self.bind(event.values[1], kwargs)
         return self.play()
 
-    def next(self, kind: str | None = None) -> Event:
+    def next(self, kind: str | None = None) -> TransformEvent:
         if self.event == len(self.log.events):
             raise EndOfLog
         event = self.log.events[self.event]

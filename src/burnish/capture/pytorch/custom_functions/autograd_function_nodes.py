@@ -29,7 +29,6 @@ from ...numbers.live_scalars import Expression, Live, plain_of
 from ..opaque_nodes import OpaqueCall, call_in_graph, refuse_after_writes, stop_after_writes
 from .autograd_function_side_effects import what_is_written
 from .autograd_function_traceability import CHANGING, Names, why_not_traceable
-from .runs_without_data import runs_without_data
 
 
 def apply(m: Any, cls: type, args: tuple, kwargs: dict) -> Any:
@@ -49,6 +48,8 @@ def apply(m: Any, cls: type, args: tuple, kwargs: dict) -> Any:
         m.stop(breaks.OPAQUE_FUNCTION, f"{cls.__qualname__}.apply: {written}")
     if why is not None and not m.options.runs_python:
         m.stop(breaks.OPAQUE_FUNCTION, f"{cls.__qualname__}.apply: the backend runs no Python, and {why}")
+    from .runs_without_data import runs_without_data  # few programs have functions of their own
+
     call = CustomCall(cls, why, why is not None or not runs_without_data(cls.apply, mapped(args, Live, plain_of)))
     if held:
         call.function = with_held(cls, held)
