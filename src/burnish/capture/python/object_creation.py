@@ -357,6 +357,10 @@ def _reversed(m: Any, cls: type, args: tuple, kwargs: dict) -> Any:
         return m.call(iterator_polyfills.reversed_of, (value,), {})
     if issubclass(type(value), torch.Tensor):
         return m.perform(reversed, value)
+    if type(value) in (list, tuple, torch.Size):  # it passes on the elements without looking at them
+        m.heap.expose_items(value)
+        m.check_readable(cls, value)
+        return m.perform(cls, value)
     return native(m, cls, args, kwargs)
 
 

@@ -6,6 +6,7 @@ For elements with operators in Python, Python versions of the builtins are inter
 from __future__ import annotations
 
 import collections
+import math
 import types
 from collections.abc import Callable
 from types import FunctionType
@@ -125,6 +126,17 @@ def _sum(m: Any, args: tuple, kwargs: dict) -> Any:
     return native(m, sum, args, kwargs)
 
 
+def _prod(m: Any, args: tuple, kwargs: dict) -> Any:
+    """Interpreted where a number is live, such as a size. Otherwise C code multiplies."""
+    if len(args) != 1 or not kwargs.keys() <= {"start"} or not are_numbers((*kwargs.values(),)):
+        return MISSING
+    items = elements_with_live_numbers(m, args[0])
+    numbers = (*items, *kwargs.values()) if are_numbers(items) else ()
+    if len(numbers) > live_scalars.DEEPEST_FORMULA or not any(issubclass(type(number), Live) for number in numbers):
+        return MISSING
+    return m.call(reduction_polyfills.prod, (items,), kwargs)
+
+
 NOTHING = ()
 
 
@@ -139,7 +151,7 @@ def elements_with_live_numbers(m: Any, items: Any) -> Any:
 
 def are_numbers(items: Any) -> bool:
     """Without those of a subclass, which may have operators in Python."""
-    return type(items) in (list, tuple, collections.deque) and all(
+    return type(items) in (list, tuple, torch.Size, collections.deque) and all(
         type(value) in value_kinds.NUMBERS for value in items
     )
 
@@ -223,6 +235,7 @@ BUILTINS: dict[Any, Callable] = {
     next: _next,
     iter: _iter,
     sum: _sum,
+    math.prod: _prod,
     any: _quantifier(any, reduction_polyfills.any_),
     all: _quantifier(all, reduction_polyfills.all_),
     min: _extreme(min, reduction_polyfills.minimum),

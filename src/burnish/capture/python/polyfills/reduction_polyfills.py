@@ -53,6 +53,13 @@ def sum_(items, /, start=0):
     return total
 
 
+def prod(items, /, *, start=1):
+    product = start
+    for value in items:
+        product = product * value
+    return product
+
+
 def sum_corrected(items, /, start=0):
     """Since 3.12 ``sum`` corrects what rounding loses among floats: C code adds them, from the first to the first other
     object, unless a sum of ints before them needs more than 64 bits."""
