@@ -88,7 +88,7 @@ def test_in_a_loop(name, monkeypatch):
     is_internal(fn, torch.randn(4, 3))
 
 
-@pytest.mark.parametrize("name", ["dispatched", "below"])
+@pytest.mark.parametrize("name", ["dispatched", "call_below_torch_function"])
 def test_in_the_rules_of_a_subclass(name, monkeypatch):
     monkeypatch.setattr(interpret_rules, name, planted)
     is_internal(lambda x: torch.sin(x) * 2, Quantized.of(torch.randn(3, 4)))
