@@ -58,7 +58,7 @@ class WithoutData(torch.Tensor):
         return run_on_types(func, args, kwargs or {})
 
 
-class Operators:
+class OperatorsWithoutData:
     """Receives the operators that run, as a raw entry of the dispatch stack: also those that no tensor is given to."""
 
     def __init__(self) -> None:
@@ -134,7 +134,7 @@ class RunWithoutData:
         """False also where running the function could be seen, or tensors are not plain."""
         if not self.is_possible or is_seen():
             return False
-        operators = Operators()
+        operators = OperatorsWithoutData()
         with warnings_already_given.filtered("ignore"):
             try:
                 push_on_torch_dispatch_stack(operators)
