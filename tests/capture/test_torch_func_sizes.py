@@ -10,6 +10,7 @@ from torch import nn
 from torch.func import functional_call, grad, jacfwd, jacrev, jvp, vjp, vmap
 
 import burnish
+from burnish.capture.symbolic_sizes.example_inputs import Like
 
 from ..recorded_events import recorded
 from .operator_backend import operators
@@ -200,3 +201,33 @@ def test_no_tensor_of_the_trace_outlives_it():
         del x, made
     gc.collect()
     assert [ref() for ref in held] == [None] * len(held)
+
+
+@pytest.mark.parametrize("backend", ["eager", operators])
+def test_a_module_on_the_device_meta_serves_all_sizes(backend):
+    module = nn.Linear(4, 3).to("meta")
+    beside = torch.empty(4, 8, device="meta").t()[1:]
+    parameters = {"weight": torch.ones(3, 4), "bias": torch.zeros(3)}
+
+    def fn(x):
+        return vmap(lambda row: functional_call(module, parameters, (row,)))(x), beside * 2 is None
+
+    compiled = burnish.compile(fn, backend=backend)
+    for size in (3, 5, 6, 4, 8):
+        x = torch.randn(size, 4)
+        torch.testing.assert_close(compiled(x), fn(x))
+
+
+def test_sizes_without_an_example_are_compiled_apart(monkeypatch):
+    def fn(x):
+        return grad(lambda y: (y**3).mean())(x)
+
+    def refuse(like):
+        raise RuntimeError("no memory")
+
+    compiled = burnish.compile(fn, backend="eager")
+    for size in (3, 5, 6, 4, 8):
+        x = torch.randn(size, 4)
+        torch.testing.assert_close(compiled(x), fn(x))
+        if size == 5:
+            monkeypatch.setattr(Like, "made", refuse)

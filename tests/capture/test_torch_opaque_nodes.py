@@ -1,5 +1,7 @@
 """Opaque Python calls in a graph whose results change: the call runs again, and no effect is repeated."""
 
+import warnings
+
 import pytest
 import torch
 from torch.utils.checkpoint import checkpoint
@@ -185,10 +187,37 @@ class FrozenForSome(torch.autograd.Function):
         return torch.cat([gradient * 2, gradient.new_zeros(5)])
 
 
+class CountInBuffer(FirstOnes):
+    @staticmethod
+    def forward(ctx, x):
+        count = torch.zeros(2, dtype=torch.long)
+        count[0] = (x > 0).sum()
+        return x.narrow(0, 0, int(count[0])).clone()
+
+
+class CopyInBuffer(FirstOnes):
+    @staticmethod
+    def forward(ctx, x):
+        copy = torch.zeros(6)
+        copy.copy_(x)
+        return x[: int((copy > 0).sum())].clone()
+
+
+class SumInBuffer(FirstOnes):
+    @staticmethod
+    def forward(ctx, x):
+        count = torch.tensor(0)
+        torch.sum(x > 0, 0, out=count)
+        return x.narrow(0, 0, count.item()).clone()
+
+
+READ_DATA = [FirstOnes, SplitAtCount, FrozenForSome, CountInBuffer, CopyInBuffer, SumInBuffer]
+
+
 @pytest.mark.falls_back("limit")
 @pytest.mark.parametrize("writes", [False, True])
 @pytest.mark.parametrize("backend", ["eager", "burnish"])
-@pytest.mark.parametrize("function", [FirstOnes, SplitAtCount, FrozenForSome])
+@pytest.mark.parametrize("function", READ_DATA)
 def test_a_function_that_reads_data_by_any_call_is_compared(function, backend, writes):
     def fn(x, total):
         if writes:
@@ -219,10 +248,36 @@ class Swish(torch.autograd.Function):
         return gradient * ctx.saved_tensors[0]
 
 
-def test_a_function_that_reads_no_data_is_in_the_graph_behind_a_write():
+class Doubled(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        ctx.mark_dirty(x)
+        return x.mul_(2)
+
+    @staticmethod
+    def backward(ctx, gradient):
+        return gradient * 2
+
+
+class Turned(torch.autograd.Function):
+    """Operators change the shape of a tensor in place."""
+
+    @staticmethod
+    def forward(ctx, x):
+        y = torch.ones(1, dtype=x.dtype) * x
+        y.t_().unsqueeze_(0)
+        return y.squeeze(0).t() + 0
+
+    @staticmethod
+    def backward(ctx, gradient):
+        return gradient
+
+
+@pytest.mark.parametrize("function", [Swish, Doubled, Turned])
+def test_a_function_that_reads_no_data_is_in_the_graph_behind_a_write(function):
     def fn(x, total):
         total.add_(1)
-        return Swish.apply(x * 2) + 1
+        return function.apply(x * 2) + 1
 
     compiled = burnish.compile(fn, fullgraph=True)
     totals = torch.zeros(2), torch.zeros(2)
@@ -251,3 +306,42 @@ def test_strides_of_results_may_depend_on_data(dynamic, backend):
         made, expected = compiled(x), fn(x)
         assert made[1] == expected[1] and made[0].stride() == expected[0].stride()
         torch.testing.assert_close(made[0::2], expected[0::2])
+
+
+draw = torch.randn
+
+
+class Noisy(Swish):
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        return x * draw(4)
+
+
+def test_finding_out_whether_a_function_reads_data_draws_no_random_numbers():
+    def fn(x):
+        return Noisy.apply(x * 2)
+
+    x = torch.randn(3, 4)
+    torch.manual_seed(0)
+    made = burnish.compile(fn, backend="eager")(x), torch.rand(2)
+    torch.manual_seed(0)
+    torch.testing.assert_close(made, (fn(x), torch.rand(2)))
+
+
+class Deprecated(Swish):
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        return torch.nn.functional.softmax(x)
+
+
+def test_finding_out_whether_a_function_reads_data_gives_no_warning_again():
+    def fn(x):
+        return Deprecated.apply(x * 2)
+
+    compiled = burnish.compile(fn, backend="eager")
+    with warnings.catch_warnings(record=True) as seen:
+        warnings.simplefilter("always")
+        compiled(torch.randn(3, 4))
+    assert len(seen) == 1

@@ -1,5 +1,5 @@
 """A number, or a tensor without dimensions, beside a half precision: eager rounds the first operand to it, and computes
-with the second one as it is."""
+with the second one as it is. And bounds that are NaN."""
 
 import pytest
 import torch
@@ -46,3 +46,28 @@ def test_a_first_operand_is_rounded(dtype, is_tensor):
         got = computed(lambda x: torch.mul(number, x), x)
     assert torch.equal(got, products(x, held))
     assert torch.equal(computed(lambda x: number * x, x), products(x, number)), "there it is the second one"
+
+
+NAN = float("nan")
+BOUNDED = {
+    "hardtanh's upper bound": lambda x: torch.nn.functional.hardtanh(x, -9.0, NAN),
+    "hardtanh's lower bound": lambda x: torch.nn.functional.hardtanh(x, NAN, 9.0),
+    "hardtanh_": lambda x: torch.nn.functional.hardtanh_(x + 0, NAN, NAN),
+    "hardshrink": lambda x: torch.nn.functional.hardshrink(x, NAN),
+    "logit": lambda x: torch.logit(x, NAN),
+    "clamp": lambda x: x.clamp(-9.0, NAN),
+    "threshold": lambda x: torch.nn.functional.threshold(x, NAN, 1.0),
+}
+
+
+@pytest.mark.parametrize("fn", BOUNDED.values(), ids=BOUNDED)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("gradients", [False, True])
+def test_a_bound_that_is_nan_does_as_in_eager(fn, dtype, gradients):
+    x = torch.linspace(-12, 12, 19).to(dtype).requires_grad_(gradients)
+    found, expected = computed(lambda x: fn(x * 1) * 2, x), fn(x * 1) * 2
+    torch.testing.assert_close(found, expected, equal_nan=True)
+    if gradients:
+        weight = torch.arange(1, 20).to(dtype)
+        made = [torch.autograd.grad(y, x, weight)[0] for y in (found, expected)]
+        torch.testing.assert_close(*made, equal_nan=True)

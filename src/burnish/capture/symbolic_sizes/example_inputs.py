@@ -37,7 +37,7 @@ class Like(NamedTuple):
     def made(self) -> torch.Tensor:
         """Made of untouched memory, which costs nothing on a CPU. On a GPU it has no memory."""
         with torch.inference_mode(self.is_inference):
-            if not is_host(self.device):
+            if not is_host(self.device) and self.device.type != "meta":
                 x = hollow(self)
             elif not self.offset:
                 x = torch.empty_strided(self.shape, self.stride, dtype=self.dtype, device=self.device)

@@ -46,7 +46,7 @@ MOST_POINTS = 64
 UNKNOWN = object()
 """The value of a call that cannot be repeated for the observed sizes either."""
 
-NO_SUCH_SIZES = (NotRepeatable, RuntimeError, ValueError, ArithmeticError, TypeError, IndexError)
+NO_SUCH_SIZES = (NoFormula, RuntimeError, ValueError, ArithmeticError, TypeError, IndexError)
 """The errors where there are no such tensors, or no such numbers."""
 
 Facts = tuple[tuple, tuple[int, ...]]
@@ -176,7 +176,7 @@ class SizeBox:
         """Whether a number that the graph is given is a formula of the sizes, and no remainder of one."""
         try:
             self.inputs.space.fit([operator.index(number(point)) for point in self.inputs.space.points])
-        except (NoFormula, *NO_SUCH_SIZES):
+        except NO_SUCH_SIZES:
             return False
         return True
 

@@ -14,7 +14,7 @@ from ...tensors.tensor_types import TensorType
 from ..operator_record import NoRule, broadcast_shape, decomposition, shape
 from ..scalar_ir import Scalar, cast, const, fma, select
 from .activations import GELU_CUBE, GELU_INNER, gelu_inner, scaled
-from .elementwise_record import Site, elementwise, operand, rounded, why_not_alike
+from .elementwise_record import Site, elementwise, operand, refuse_nan, rounded, why_not_alike
 
 
 @elementwise("aten.sigmoid_backward.default", takes="fc", cost=3)
@@ -68,6 +68,7 @@ def hardsigmoid_backward(grad: Scalar, x: Scalar) -> Scalar:
 
 @elementwise("aten.hardtanh_backward.default", apart=(2, 3), takes="f", cost=4)
 def hardtanh_backward(grad: Scalar, x: Scalar, low: float, high: float) -> Scalar:
+    refuse_nan(low, high)
     return select((x > low) & (x < high), grad, 0)
 
 
@@ -117,6 +118,7 @@ def prelu_kernel_backward_type(grad: TensorType, x: TensorType, weight: TensorTy
 
 @elementwise("aten.logit_backward.default", apart=(2,), takes="f", cost=6)
 def logit_backward(grad: Scalar, x: Scalar, eps: float | None = None, site: Site | None = None) -> Scalar:
+    refuse_nan(eps)
     slope = grad / (x * (1 - x))
     if eps is None or eps < 0:
         return select((x >= 0) & (x <= 1), slope, math.nan)
@@ -126,6 +128,7 @@ def logit_backward(grad: Scalar, x: Scalar, eps: float | None = None, site: Site
 
 @elementwise("aten.softshrink_backward.default", "aten.hardshrink_backward.default", apart=(2,), takes="f", cost=3)
 def shrink_backward(grad: Scalar, x: Scalar, lambd: float, site: Site | None = None) -> Scalar:
+    refuse_nan(lambd)
     bound = operand(lambd, x.dtype, site)
     return select((x < -bound) | (x > bound), grad, 0)
 

@@ -21,7 +21,7 @@ from ...tensors.type_promotion import compute_dtype
 from ...tensors.views.view_maps import Slice
 from ..operator_record import NoRule, decomposition, fresh, shape, wrapped_dim
 from ..scalar_ir import Scalar, const, is_nan, minimum, select
-from .elementwise_record import Site, clamped, elementwise, operand, why_not_alike
+from .elementwise_record import Site, clamped, elementwise, operand, refuse_nan, why_not_alike
 
 SELU_ALPHA = 1.6732632423543772848170429916717
 SELU_SCALE = 1.0507009873554804934193349852946
@@ -47,6 +47,7 @@ def why_not_hardtanh(x: TensorType, low: float = -1, high: float = 1) -> str | N
 
 @elementwise("aten.hardtanh.default", promotion="first", takes="if", cost=2, like=0, why_not=why_not_hardtanh)
 def hardtanh(x: Scalar, low: float = -1, high: float = 1) -> Scalar:
+    refuse_nan(low, high)
     return clamped(x, low, high)
 
 

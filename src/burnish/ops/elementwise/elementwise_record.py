@@ -282,6 +282,12 @@ def clamped(x: Scalar, low: Scalar | float | None, high: Scalar | float | None) 
     return x
 
 
+def refuse_nan(*bounds: Any) -> None:
+    """For kernels where what a bound of NaN means depends on the dtype, or on the place of the element."""
+    if any([isinstance(bound, float) and math.isnan(bound) for bound in bounds]):
+        raise NoRule("a bound that is NaN")
+
+
 def is_float(x: Scalar) -> bool:
     return x.dtype in FLOATS
 

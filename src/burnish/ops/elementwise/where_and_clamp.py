@@ -16,9 +16,8 @@ import torch
 
 from ...tensors.dtypes import LARGEST
 from ...tensors.tensor_types import TensorType
-from ..operator_record import NoRule
 from ..scalar_ir import Scalar, cast, is_nan, maximum, minimum, select
-from .elementwise_record import Site, clamped, elementwise, is_float, operand, paired, truth
+from .elementwise_record import Site, clamped, elementwise, is_float, operand, paired, refuse_nan, truth
 
 Number = bool | int | float
 Operand = Scalar | Number
@@ -83,8 +82,7 @@ def why_not_clamp(x: TensorType, low: object = None, high: object = None) -> str
 @elementwise("aten.clamp.default", takes="if", cost=2, fits=True, why_not=why_not_clamp)
 def clamp(x: Scalar, low: Number | None = None, high: Number | None = None) -> Scalar:
     """torch 2.11 ignores a single bound that is NaN; later versions return NaN for every element."""
-    if any(isinstance(bound, float) and math.isnan(bound) for bound in (low, high)):
-        raise NoRule("a bound that is NaN")
+    refuse_nan(low, high)
     made = clamped(x, low, high)
     if (low is None or high is None) and ignores_nan():
         return made

@@ -16,7 +16,7 @@ from __future__ import annotations
 import inspect
 import weakref
 from types import MethodType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
@@ -29,6 +29,9 @@ from ...numbers.live_scalars import Expression, Live, plain_of
 from ..opaque_nodes import OpaqueCall, call_in_graph, refuse_after_writes, stop_after_writes
 from .autograd_function_side_effects import what_is_written
 from .autograd_function_traceability import CHANGING, Names, why_not_traceable
+
+if TYPE_CHECKING:
+    from .runs_without_data import RunWithoutData
 
 
 def apply(m: Any, cls: type, args: tuple, kwargs: dict) -> Any:
@@ -48,9 +51,9 @@ def apply(m: Any, cls: type, args: tuple, kwargs: dict) -> Any:
         m.stop(breaks.OPAQUE_FUNCTION, f"{cls.__qualname__}.apply: {written}")
     if why is not None and not m.options.runs_python:
         m.stop(breaks.OPAQUE_FUNCTION, f"{cls.__qualname__}.apply: the backend runs no Python, and {why}")
-    from .runs_without_data import runs_without_data  # few programs have functions of their own
+    from .runs_without_data import RunWithoutData  # few programs have functions of their own
 
-    call = CustomCall(cls, why, why is not None or not runs_without_data(cls.apply, mapped(args, Live, plain_of)))
+    call = CustomCall(cls, why, RunWithoutData(cls.apply, mapped(args, Live, plain_of)) if why is None else None)
     if held:
         call.function = with_held(cls, held)
         args = tuple(value for k, value in enumerate(args) if k not in held)
@@ -137,12 +140,13 @@ def call_with_numbers(m: Any, call: CustomCall, args: tuple) -> Any:
 
 class CustomCall(OpaqueCall):
     """The target of a node. ``why_not_traceable``: why compilers may not run it on tensors without data.
-    ``types_may_vary``: whether types of its results may depend on data."""
+    ``without_data``: the first call, which may run without data once it has run."""
 
-    def __init__(self, cls: type, why_not_traceable: str | None, types_may_vary: bool):
+    def __init__(self, cls: type, why_not_traceable: str | None, without_data: RunWithoutData | None):
         super().__init__(cls.apply, f"apply_{cls.__name__}")
         self.cls = cls
-        self.why_not_traceable, self.types_may_vary = why_not_traceable, types_may_vary
+        self.why_not_traceable, self.without_data = why_not_traceable, without_data
+        self.has_varying_types = without_data is None
         self.stands_alone = why_not_traceable is not None
         self.sizes: Any = None  # of the results, if numbers among the arguments change
 
@@ -153,15 +157,21 @@ class CustomCall(OpaqueCall):
             raise ResultsChanged(f"{self.__name__} returns other tensors than for another number")
         return made
 
+    def types_may_vary(self) -> bool:
+        """Whether types of its results may depend on data."""
+        if self.without_data is not None:
+            self.has_varying_types, self.without_data = not self.without_data.succeeds(), None
+        return self.has_varying_types
+
     def is_compared(self) -> bool:
-        return self.types_may_vary or self.sizes is not None
+        return self.types_may_vary() or self.sizes is not None
 
     def may_vary(self, m: Any, number: Live) -> bool:
         """Compilers trace the others with the number of this call."""
         return self.why_not_traceable is not None and super().may_vary(m, number)
 
     def expect(self, m: Any, made: Any, given: Any) -> None:
-        if self.types_may_vary:
+        if self.types_may_vary():
             super().expect(m, made, given)
 
 
