@@ -104,6 +104,24 @@ def test_tables_of_developer_pages_name_existing_things(page):
 
 
 @each_developer_page
+def test_dotted_names_of_developer_pages_exist(page):
+    """`ir.graph.Graph` is found from the package on, and `number_arguments.VALUE_CALLS` a constant of some module."""
+    for name in re.findall(r"`((?:\w+\.)+\w+)(?:\(\))?`", page.read_text(encoding="utf-8")):
+        *_, module, last = name.split(".")
+        if re.fullmatch("[A-Z][A-Z_]+", last):
+            texts = [path.read_text(encoding="utf-8") for path in SOURCE.rglob(f"{module}.py")]
+            assert any(re.search(rf"^{last}\b", text, re.MULTILINE) for text in texts), name
+        elif name.count(".") > 1 and (SOURCE / name.split(".")[0]).exists():
+            pkgutil.resolve_name(f"burnish.{name}")
+
+
+@each_developer_page
+def test_decorators_of_developer_pages_are_in_the_files_named_with_them(page):
+    for name, path in re.findall(r"`@(\w+)` in `([\w/]+\.py)`", page.read_text(encoding="utf-8")):
+        assert re.search(rf"^def {name}\b", (SOURCE / path).read_text(encoding="utf-8"), re.MULTILINE), name
+
+
+@each_developer_page
 def test_paths_of_developer_pages_exist(page):
     for path in re.findall(r"`((?:\w+/)+\w+(?:\.(?:py|md))?)`", page.read_text(encoding="utf-8")):
         base = ROOT if path.split("/")[0] in ("src", "tests", "bench", "docs") else ROOT / "src" / "burnish"

@@ -88,3 +88,25 @@ print(detector.seen.split()[0], sys.getprofile())
 
 def test_a_program_may_take_all_tools_for_monitoring():
     assert run_program(TAKEN, prepare=TORCH).stdout == "negative None\n"
+
+
+FREED = """
+import sys
+from tests.capture.test_untraced_calls import sort, watched
+assert watched(int) == 0
+sys.monitoring.set_events(4, 0)  # newer versions do that, too
+sys.monitoring.free_tool_id(4)
+for _ in range(2):
+    try:
+        watched(sort)
+    except Exception as error:
+        print(type(error).__name__, sys.getprofile())
+    if sys.monitoring.get_tool(4) is None:
+        sys.monitoring.use_tool_id(4, "the program's")
+"""
+
+
+@pytest.mark.skipif(sys.version_info < (3, 12), reason="there are no such tools")
+def test_a_program_may_free_and_take_the_tool_of_the_check():
+    ran = run_program(FREED, prepare=TORCH)
+    assert (ran.stdout, ran.stderr) == ("InternalError None\n" * 2, "")

@@ -47,6 +47,7 @@ def complete(heap: Heap, origin: Origin | None, with_live: bool = False) -> None
     that change from run to run are replaced by live scalars."""
     if origin is None or origin.complete:
         return
+    heap.refuse_received(origin)
     obj = origin.obj
     origin.complete = True
     source = origin.source
@@ -425,6 +426,7 @@ def appending(heap: Heap, origin: Origin | None) -> Iterator[None]:
     if origin is None:
         yield
         return
+    heap.refuse_received(origin)
     origin.is_changed_here = True
     if not origin.complete and origin.appended_from is None:
         origin.appended_from = list.__len__(origin.obj)

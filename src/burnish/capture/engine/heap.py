@@ -93,6 +93,7 @@ class Heap:
         self.originals: dict[int, tuple] = {}  # the program's own tuples, by those with live numbers in their place
         self.readings: dict[int, Any] = {}  # of native iterators from outside: see outside_iterators
         self.shown: set[int] = set()  # builtin iterators that plain Python sees: see shown_iterators
+        self.received: dict[int, list] = {}  # lists to which effects of the segment append: see refuse_received
         self.raced: str | None = None  # a value that another thread changed between two reads
         self.dropped: str | None = None  # an object whose finalization ran code
         self.has_decimals = self.has_marked = False  # the decimal context is guarded; tensors made here have attributes
@@ -334,6 +335,7 @@ class Heap:
 
     def read_index(self, origin: Origin, index: int) -> Any:
         """``obj[index]`` of a list that has not been written to."""
+        self.refuse_received(origin)
         value = base_of(origin.obj).__getitem__(origin.obj, index)
         if not origin.complete and origin.appended_from is None:
             if index not in origin.known:
@@ -360,6 +362,11 @@ class Heap:
             origin.note_read(name, value)
             self.admit(value, source)
         return value
+
+    def refuse_received(self, origin: Origin) -> None:
+        """Stop where the program uses a list that records warnings, after some: each run gives them at its end."""
+        if id(origin.obj) in self.received:
+            self.tracer.refuse_state("the list of recorded warnings was used after the segment had given some")
 
     # ---- writing
 

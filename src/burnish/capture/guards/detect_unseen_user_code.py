@@ -22,7 +22,9 @@ from ..engine.interpreted_or_native import OUR_PATH, is_trusted
 PATIENCE = 5.0
 """Seconds to wait for another thread that is installing a profile function."""
 UNNAMED_TOOLS = (4, 3)
-"""The ids of `sys.monitoring` that Python gives no meaning."""
+"""The ids of `sys.monitoring` that Python gives no meaning. A program cannot take the one that the check has taken."""
+
+TOOL = "burnish check"
 
 FOR_ANNOTATIONS = ("numpy", "typing_extensions")
 """Modules that run while annotations of imported code are computed."""
@@ -33,7 +35,8 @@ active = threading.local()
 class UntracedCallDetector:
     """Active around one native call: ``with UntracedCallDetector(function, recorder): function(...)``.
 
-    It does nothing while the program is profiled: a profiler in C, as cProfile is, cannot be put back from Python.
+    It does nothing while the program has a profile function: one in C, as cProfile sets before Python 3.12, cannot be
+    put back from Python. Tools of `sys.monitoring` run beside it.
     """
 
     def __init__(self, function: Any, recorder: Any):
@@ -44,12 +47,13 @@ class UntracedCallDetector:
         self.is_active = sys.getprofile() is None and getattr(active, "detector", None) is None
         if self.is_active:
             active.detector = self
-            if not monitors_calls():
+            self.is_profiling = not monitors_calls()
+            if self.is_profiling:
                 set_profile(self.watch)
 
     def __exit__(self, kind: Any, error: Any, traceback: Any) -> None:
         if self.is_active:
-            if not monitors_calls():
+            if self.is_profiling:
                 set_profile(None)
             active.detector = None
         if self.seen is not None and kind is None and self.recorder.seen == self.calls:
@@ -86,22 +90,44 @@ def is_exempt(frame: FrameType) -> bool:
     )
 
 
-@functools.cache
 def monitors_calls() -> bool:
-    """Whether `sys.monitoring` reports each call from now on. Since Python 3.12, setting a profile function rewrites
-    the bytecode of all functions that run, and twice for each native call that is much work."""
+    """Whether `sys.monitoring` reports each call. Since Python 3.12, setting a profile function rewrites the bytecode
+    of all functions that run, and twice for each native call that is much work."""
+    tool = monitoring_tool()
+    return tool is not None and is_ours(tool)
+
+
+def is_ours(tool: int) -> bool:
+    """Whether the program has not freed the id, or taken it then."""
+    monitoring: Any = getattr(sys, "monitoring", None)
+    return monitoring.get_tool(tool) == TOOL
+
+
+@functools.cache
+def monitoring_tool() -> int | None:
+    """The id under which `sys.monitoring` reports calls from now on, if there is one."""
     monitoring: Any = getattr(sys, "monitoring", None)
     tool = next((tool for tool in UNNAMED_TOOLS if monitoring and monitoring.get_tool(tool) is None), None)
     if tool is None:
-        return False
+        return None
     events = monitoring.events
-    monitoring.use_tool_id(tool, "burnish check")
-    monitoring.register_callback(tool, events.PY_START, functools.partial(see_call, monitoring.DISABLE))
-    monitoring.register_callback(tool, events.PY_RESUME, functools.partial(see_call, monitoring.DISABLE))
-    monitoring.register_callback(tool, events.PY_THROW, functools.partial(see_call, None))  # it cannot be disabled
+    monitoring.use_tool_id(tool, TOOL)
+    replies = {events.PY_START: monitoring.DISABLE, events.PY_RESUME: monitoring.DISABLE, events.PY_THROW: None}
+    ours = {event: functools.partial(see_call, reply) for event, reply in replies.items()}  # a throw stays enabled
+    for event, callback in ours.items():
+        monitoring.register_callback(tool, event, callback)
     monitoring.set_events(tool, events.PY_START | events.PY_RESUME | events.PY_THROW)
-    atexit.register(monitoring.set_events, tool, 0)  # then modules are cleared, and destructors may still be called
-    return True
+    atexit.register(end_monitoring, tool, ours)  # then modules are cleared, and destructors may still be called
+    return tool
+
+
+def end_monitoring(tool: int, ours: dict[int, Callable]) -> None:
+    """Python keeps the callbacks of an id that the program has freed."""
+    monitoring: Any = getattr(sys, "monitoring", None)
+    for event, callback in ours.items():
+        found = monitoring.register_callback(tool, event, None)
+        if found is not callback:
+            monitoring.register_callback(tool, event, found)
 
 
 def see_call(reply_if_exempt: object, code: CodeType, *_: Any) -> object:

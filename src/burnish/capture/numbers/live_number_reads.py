@@ -70,6 +70,7 @@ def admit_slot(heap: Heap, value: Any, source: Source) -> Any:
 
 def read_length(heap: Heap, origin: Origin) -> int:
     """``len`` of an outside list or dictionary. No entries were written, but some may have been appended."""
+    heap.refuse_received(origin)
     now = len(origin.obj)
     before = now if origin.appended_from is None else origin.appended_from
     found = changing_number(heap, before, origin.source.child("count")) if heap.tracer.changing else None

@@ -25,7 +25,7 @@ from ..interpreter.frames import MISSING, UNBOUND, Frame
 from ..interpreter.opcodes.instruction_table import why_not_handled
 from ..numbers.live_scalars import settled
 from ..segments.effects import Effect
-from .messages.warnings_warn import are_only_shown, compile_with_warnings
+from .messages.warnings_warn import are_only_shown, compile_with_warnings, note_receiver
 
 LOOK_AT_FRAMES = frozenset("locals vars dir eval exec super _getframe currentframe".split())
 """Names of what reads the frame that calls it."""
@@ -70,6 +70,7 @@ def compiled(m: Any, text: str, filename: str, mode: str) -> Any:
         return m.plainly(compile, *given, True)
     if not is_code or m.region is not None or not are_only_shown(warnings):
         m.stop(breaks.OPAQUE_CALL, "a text whose compilation gives warnings")
+    note_receiver(m, "compilation with warnings")
     m.heap.guard_answer(are_only_shown, m.heap.sources.pin(warnings))
     m.effects.append(Effect.of(m, compile_with_warnings, given))
     return m.plainly(compile_with_warnings, *given)

@@ -232,7 +232,7 @@ def _guard_against_aliases(tracer: Tracer) -> None:
         if origin.source.is_pinned or issubclass(kind, tuple):
             continue
         groups[kind].append(origin.source)
-        if heap.changed(origin):
+        if heap.changed(origin) or id(origin.obj) in heap.received:
             written.add(kind)
     for kind in written:
         if len(groups[kind]) > 1:

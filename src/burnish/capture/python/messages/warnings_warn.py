@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import sys
 import warnings
+from types import BuiltinMethodType
 from typing import Any
 
 from ... import breaks
@@ -31,6 +32,7 @@ def traced(m: Any, args: tuple, kwargs: dict) -> Any:
         return m.stop(breaks.OPAQUE_CALL, "warnings.warn with more than a message, a category and a level")
     if may_be_errors(warnings):
         return m.stop(breaks.OPAQUE_CALL, "warnings.warn where warnings may be errors")
+    note_receiver(m, "warnings.warn")
     m.heap.guard_answer(may_be_errors, m.heap.sources.pin(warnings), answer=False)
     place = give, (*given[:2], *_place(m.frame, given[2]))
     if place[1][4] is not None:
@@ -56,6 +58,46 @@ def may_be_errors(module: Any) -> bool:
 def are_only_shown(module: Any) -> bool:
     """Whether warnings are neither errors nor passed to a function of the program, which may read its state."""
     return not may_be_errors(module) and module.showwarning is module._showwarning_orig
+
+
+def note_receiver(m: Any, what: str) -> None:
+    """Before a warning of the segment, whose later runs give it at their end. Until then, the program must not read
+    what receives it: neither the list of ``catch_warnings(record=True)`` nor a stream of its own."""
+    if any(block._record for block in m.filters.values()):
+        return  # the list was made here, by a block that guards the filters
+    log = recorded(warnings)
+    for module, name in ((warnings, "showwarning"), (warnings, "_showwarnmsg_impl"), (sys, "stderr")):
+        if _is_rebound(m, module, name) and (module is warnings or log is None):
+            m.stop(breaks.OPAQUE_CALL, f"{what} after a change of {module.__name__}.{name}")
+    m.heap.guard_answer(records, m.heap.sources.pin(warnings), answer=log is not None)
+    if log is None:
+        return
+    origin = m.heap.origin_of(log)
+    if origin is not None and (origin.complete or origin.is_written):
+        m.stop(breaks.OPAQUE_CALL, f"{what} where the list that records warnings has been used")
+    shown = m.heap.sources.pin(vars(warnings)).item("_showwarnmsg_impl")
+    m.heap.admit(log, shown.attr("__self__"))
+    m.heap.received[id(log)] = log
+
+
+def recorded(module: Any) -> list | None:
+    """The list of ``catch_warnings(record=True)`` that receives warnings now."""
+    shown = module._showwarnmsg_impl
+    log = shown.__self__ if type(shown) is BuiltinMethodType and shown.__name__ == "append" else None
+    return log if type(log) is list and module.showwarning is module._showwarning_orig else None
+
+
+def records(module: Any) -> bool:
+    return recorded(module) is not None
+
+
+def _is_rebound(m: Any, module: Any, name: str) -> bool:
+    """Whether the segment has replaced what a module has under this name, and has not put it back."""
+    origin = m.heap.origins.get(id(vars(module)))
+    if origin is None or name not in origin.written:
+        return False
+    before, now = origin.source.item(name), getattr(module, name, None)
+    return not any(guard.source is before and guard.expected is now for guard in m.heap.guards)
 
 
 def _arguments(args: tuple, kwargs: dict) -> tuple[Any, type, int] | None:

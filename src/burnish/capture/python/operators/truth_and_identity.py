@@ -77,6 +77,7 @@ def truth(m: Any, value: Any) -> Any:
     origin = m.heap.origin_of(value)
     if origin is not None and issubclass(type(value), BUILTIN_CONTAINERS):
         if not origin.complete and not origin.is_written and not issubclass(type(value), tuple):
+            m.heap.refuse_received(origin)
             m.heap.guard("truth", origin.source, bool(value))
         else:
             m.heap.complete(origin)
