@@ -8,6 +8,8 @@ from torch.utils.checkpoint import checkpoint
 
 import burnish
 
+from ..forked_programs import TORCH, run_program
+
 BACKENDS = pytest.mark.parametrize("backend", ["eager", "burnish"])
 
 
@@ -345,3 +347,27 @@ def test_finding_out_whether_a_function_reads_data_gives_no_warning_again():
         warnings.simplefilter("always")
         compiled(torch.randn(3, 4))
     assert len(seen) == 1
+
+
+WITHOUT_DYNAMO = """
+import sys, torch, burnish
+
+class Doubled(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        y = torch.zeros_like(x)
+        y.add_(x)
+        return (y * 2.5).sum(1) @ torch.ones(3, dtype=x.dtype)
+
+    @staticmethod
+    def backward(ctx, gradient):
+        return gradient.expand(3, 3) * 2.5
+
+x = torch.ones(3, 3, requires_grad=True)
+assert burnish.compile(lambda x: Doubled.apply(x) + 1)(x).item() == 23.5
+print("torch._dynamo" in sys.modules)
+"""
+
+
+def test_the_run_without_data_imports_no_dynamo():
+    assert run_program(WITHOUT_DYNAMO, prepare=TORCH).stdout == "False\n"

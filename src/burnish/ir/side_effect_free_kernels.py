@@ -46,6 +46,14 @@ def is_of_user(func: OpOverload) -> bool:
 
 
 @functools.cache
+def has_meta_kernel(name: str) -> bool:
+    """Whether a call without data runs in C++. Kernels that torch has in Python import Dynamo, which takes seconds."""
+    kernels = dict(line.split(": ", 1) for line in dispatch_dump(name).splitlines() if ": " in line)
+    meta = kernels.get("Meta")
+    return "CompositeExplicitAutograd[alias]" in kernels if meta is None else ".py:" not in meta
+
+
+@functools.cache
 def draws(func: OpOverload) -> bool:
     """Whether the kernel may advance a generator. That of cuDNN's RNN has a state among its operands."""
     return torch.Tag.nondeterministic_seeded in func.tags and func.name() != "aten::_cudnn_rnn"

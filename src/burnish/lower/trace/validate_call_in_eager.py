@@ -18,10 +18,10 @@ import torch
 
 from ...captured_graph.warnings_already_given import call_quietly
 from ...concurrency.outside_errors import reraise_from_outside
-from ...foundation.torch_private import OpOverload, disable_current_modes, dispatch_dump
+from ...foundation.torch_private import OpOverload, disable_current_modes
 from ...ir.graph import Value, map_values, values_in
 from ...ir.infer_types import example_of, without_data
-from ...ir.side_effect_free_kernels import crashes, draws, is_of_user, warns
+from ...ir.side_effect_free_kernels import crashes, draws, has_meta_kernel, is_of_user, warns
 from ...ir.untraceable_graph import Untraceable
 from ...ops.operator_record import NoRule, broadcast_shape
 from ...tensors.tensor_types import TensorType
@@ -138,11 +138,3 @@ def confirm_strides(
     end = sum((n - 1) * step for n, step in zip(x.type.shape, x.type.stride, strict=True))
     if min(size, default=1) > 0 and last > end:
         raise Untraceable(f"as_strided reads {last - end} elements behind a tensor")
-
-
-@functools.cache
-def has_meta_kernel(name: str) -> bool:
-    """Whether a call without data runs in C++. Kernels that torch has in Python import Dynamo, which takes seconds."""
-    kernels = dict(line.split(": ", 1) for line in dispatch_dump(name).splitlines() if ": " in line)
-    meta = kernels.get("Meta")
-    return "CompositeExplicitAutograd[alias]" in kernels if meta is None else ".py:" not in meta

@@ -27,6 +27,7 @@ from ....foundation.torch_private import (
     push_on_torch_dispatch_stack,
     top_saved_tensors_default_hooks,
 )
+from ....ir.side_effect_free_kernels import crashes, draws, has_meta_kernel, is_of_user
 from ....runtime.argument_trees import mapped
 from ...guards.tensor_metadata import TENSOR_TYPES
 
@@ -92,10 +93,15 @@ def run_on_types(func: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
     given, named = mapped((args, kwargs), torch.Tensor, type_only)
     named = {name: value for name, value in named.items() if name not in ("generator", "pin_memory")}
     device = torch.device(named.get("device") or (devices[0] if devices else "cpu"))
-    if "device" in named or not devices and any(argument.name == "device" for argument in schema.arguments):
-        named["device"] = META
-    made = func(*mapped(given, torch.device, lambda _: META), **named)
-    if torch.Tag.inplace_view in func.tags:
+    has_device = not devices and any(argument.name == "device" for argument in schema.arguments)
+    changes_shapes = torch.Tag.inplace_view in func.tags
+    if has_meta_kernel(func.name()) or changes_shapes:
+        if "device" in named or has_device:
+            named["device"] = META
+        made = func(*mapped(given, torch.device, lambda _: META), **named)
+    else:
+        made = run_on_zeros(func, given, {**named, "device": device} if has_device else named, device)
+    if changes_shapes:
         with DisableTorchDispatch():
             func(*args, **kwargs)
     for tensor in known.values():
@@ -107,6 +113,32 @@ def run_on_types(func: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
         return WithoutData.make(tensor, device) if found is None else found
 
     return mapped(made, torch.Tensor, wrapped)
+
+
+def run_on_zeros(func: Any, args: tuple, kwargs: dict[str, Any], device: torch.device) -> Any:
+    """Torch's own kernels without data would import Dynamo. Those of torch with data give the same types for zeros, if
+    their tags do not say that they depend on data."""
+    depends_on_data = torch.Tag.data_dependent_output in func.tags or torch.Tag.dynamic_output_shape in func.tags
+    if depends_on_data or is_of_user(func) or draws(func) or crashes(func):
+        raise RuntimeError(f"{func} cannot run on zeros")
+    types: dict[int, torch.Tensor] = {}
+    zeros: list[torch.Tensor] = []
+
+    def filled(type_only: torch.Tensor) -> torch.Tensor:
+        made = torch.empty_strided(type_only.shape, type_only.stride(), dtype=type_only.dtype, device=device).zero_()
+        types[id(made)] = type_only
+        zeros.append(made)  # its identity is not used again before the end
+        return made
+
+    def type_of(tensor: torch.Tensor) -> torch.Tensor:
+        found = types.get(id(tensor))
+        return like(tensor) if found is None else found
+
+    given, named = mapped((args, kwargs), torch.Tensor, filled)
+    made = mapped(func(*given, **named), torch.Tensor, type_of)
+    if any(x.shape != types[id(x)].shape for x in zeros):
+        raise RuntimeError(f"{func} gives a tensor another shape")
+    return made
 
 
 def must_have_no_data(tensor: torch.Tensor) -> None:
