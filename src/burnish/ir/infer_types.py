@@ -23,7 +23,7 @@ from ..tensors.dtypes import NAMES
 from ..tensors.tensor_types import NumberType, TensorType
 from .frozen_values import is_attention_without_dropout
 from .graph import Value, map_values, types_of, values_in
-from .side_effect_free_kernels import crashes, draws, is_of_user, place_of_generator, warns, with_own_generator
+from .side_effect_free_kernels import PIVOTS, crashes, draws, is_of_user, place_of_generator, warns, with_own_generator
 from .untraceable_graph import Untraceable
 
 
@@ -99,11 +99,6 @@ def device_of(args: tuple, kwargs: dict) -> torch.device:
     if len(found) > 1:
         raise Untraceable("operands on several devices")
     return found.pop() if found else torch.device(kwargs.get("device") or CPU)
-
-
-PIVOTS = ("pivots", "LU_pivots")
-"""Arguments with row numbers from one. `linalg.ldl_solve` of torch 2.11 does not check them, and zeros would make it
-write before the first row. Later versions and other kernels raise."""
 
 
 def example_of(name: str, arg: Any) -> Any:

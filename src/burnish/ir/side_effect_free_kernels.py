@@ -37,6 +37,10 @@ CRASHES_WITHOUT_ELEMENTS = frozenset(
 WARN = frozenset("index_reduce std std_mean triangular_solve var var_mean".split())
 """Kernels that refuse no sizes that their shape rules accept, but warn of some. The user would see that."""
 
+PIVOTS = ("pivots", "LU_pivots")
+"""Arguments with row numbers from one. `linalg.ldl_solve` of torch 2.11 does not check them, and zeros would make it
+write before the first row. Later versions and other kernels raise."""
+
 
 def is_of_user(func: OpOverload) -> bool:
     """Whether the kernel is not torch's. Not cached: libraries come and go."""

@@ -27,7 +27,7 @@ from ....foundation.torch_private import (
     push_on_torch_dispatch_stack,
     top_saved_tensors_default_hooks,
 )
-from ....ir.side_effect_free_kernels import crashes, draws, has_meta_kernel, is_of_user
+from ....ir.side_effect_free_kernels import PIVOTS, crashes, draws, has_meta_kernel, is_of_user
 from ....runtime.argument_trees import mapped
 from ...guards.tensor_metadata import TENSOR_TYPES
 
@@ -119,7 +119,8 @@ def run_on_zeros(func: Any, args: tuple, kwargs: dict[str, Any], device: torch.d
     """Torch's own kernels without data would import Dynamo. Those of torch with data give the same types for zeros, if
     their tags do not say that they depend on data."""
     depends_on_data = torch.Tag.data_dependent_output in func.tags or torch.Tag.dynamic_output_shape in func.tags
-    if depends_on_data or is_of_user(func) or draws(func) or crashes(func):
+    has_pivots = any(argument.name in PIVOTS for argument in func._schema.arguments)
+    if depends_on_data or has_pivots or is_of_user(func) or draws(func) or crashes(func):
         raise RuntimeError(f"{func} cannot run on zeros")
     types: dict[int, torch.Tensor] = {}
     zeros: list[torch.Tensor] = []
