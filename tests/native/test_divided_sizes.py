@@ -1,6 +1,7 @@
 """Sizes that are divided, as by strides and pools: formulas with quotients, and one compilation for all of them."""
 
 import itertools
+import random
 
 import pytest
 import torch
@@ -35,6 +36,57 @@ def test_quotients_of_quotients():
     formula = space.fit([16 * height * width for height, width in again])
     for height, width in itertools.product(range(4, 60, 7), repeat=2):
         assert formula.at((height, width)) == 16 * ((height + 3) // 4) * ((width + 3) // 4)
+
+
+def decided(space, number):
+    """The space that knows the quotient, and the formula found."""
+    wide = space.decide(lambda points: [[number(*point) for point in points], *zip(*points, strict=True)])
+    return wide, wide.fit([number(*point) for point in wide.points])
+
+
+@pytest.mark.parametrize("divisor", range(2, 65))
+def test_no_quotient_is_found_by_chance(divisor):
+    chance = random.Random(divisor)
+    for _ in range(5):
+        size, added = chance.randrange(2 * divisor, 8 * divisor + 40), chance.randrange(-divisor, divisor)
+        number = lambda size, added=added: (size + added) // divisor  # noqa: E731
+        space = Space.around({"s0": size})
+        if len({number(*point) for point in space.points}) == 1:
+            continue  # a constant between them
+        wide, formula = decided(space, number)
+        assert len(wide.telling) <= 10
+        for other in range(size, size + 40 * divisor):
+            assert formula.at((other,)) == number(other), (size, added)
+
+
+@pytest.mark.parametrize("divisor", (3, 5, 7, 12, 15, 16, 32))
+def test_the_quotient_is_of_the_right_one_of_two_sizes(divisor):
+    for number in (
+        lambda one, other: (one + 5) // divisor,
+        lambda one, other: (other - 1) // divisor,
+        lambda one, other: (other + 2) // divisor + 3,
+    ):
+        _, formula = decided(Space.around({"s0": 4 * divisor - 6, "s1": 6 * divisor - 7}), number)
+        for point in itertools.product(range(3 * divisor, 9 * divisor, 2), range(4 * divisor, 9 * divisor)):
+            assert formula.at(point) == number(*point)
+
+
+def test_sizes_up_to_a_limit_tell_quotients_apart():
+    space = Space.within({"s0": (40, 2, 45)})
+    _, formula = decided(space, lambda size: (size + 1) // 15)
+    assert [formula.at((size,)) for size in range(20, 46)] == [(size + 1) // 15 for size in range(20, 46)]
+
+
+def test_a_number_that_is_no_quotient_is_none():
+    def number(size):
+        return (size + 1) // 15 + (size >= 100)
+
+    space = Space.around({"s0": 31}).decide(lambda points: [[number(*point) for point in points]])
+    assert all(
+        formula.at(point) == number(*point)
+        for point in space.points
+        for formula in [space.fit([number(*p) for p in space.points])]
+    )
 
 
 def test_products_of_padded_sizes():
@@ -238,3 +290,46 @@ def test_several_inputs_of_which_each_has_a_size_of_a_weight():
     seen = called_with(joined, calls, dynamic=True)
     assert seen.is_open and not seen.why_apiece and not seen.why_closed, seen.words
     assert seen.segments == 1, seen.words
+
+
+WINDOWS = {
+    "windows of 15": lambda x: (F.pad(x, (0, 1)) * 4).unfold(1, 15, 15)[:, 0] * 2,
+    "pairs, every third": lambda x: (x * 3).unfold(1, 2, 3)[:, :, 0] * 2,
+    "every seventh": lambda x: (x * 2)[:, 1::7].sin(),
+    "a convolution of stride 16": lambda x: F.conv1d(x[:, None], torch.ones(4, 1, 3), stride=16, padding=1) * 2,
+    "pools of 9": lambda x: F.avg_pool1d(x * 2, 9, 9) + 1,
+}
+
+
+@pytest.mark.falls_back("sizes")
+@pytest.mark.parametrize("name", WINDOWS)
+@pytest.mark.parametrize("first", (31, 47, 50))
+def test_windows_are_counted_at_every_size_between_those_compiled_from(name, first):
+    fn = WINDOWS[name]
+    compiled = burnish.compile(fn)
+    sizes = [first, first + 1, *range(first + 2, first + 20), 3 * first]
+    for size in sizes:
+        x = torch.randn(4, size, requires_grad=True)
+        own = x.detach().clone().requires_grad_()
+        expected, found = fn(own), compiled(x)
+        same(found, expected, f"for {size}")
+        expected.square().sum().backward()
+        found.square().sum().backward()
+        same(x.grad, own.grad, f"gradient for {size}")
+
+
+EVERY_SO_MANY = {
+    "every second": lambda x: x[:, ::2] * 2,
+    "every third of a part": lambda x: x[:, 2:-1:3] * 3,
+    "every fourth and its count": lambda x: x[:, ::4].sum(1) * x[:, ::2].shape[1],
+    "up to the middle": lambda x: x[:, : x.shape[1] // 2 : 2] * 3,
+    "written": lambda x: x.clone().index_fill(1, torch.tensor([0]), 2.0)[:, 1::5].add_(1) * 2,
+}
+
+
+@pytest.mark.parametrize("name", EVERY_SO_MANY)
+def test_slices_with_a_step_are_compiled_once_for_all_sizes(name):
+    fn = EVERY_SO_MANY[name]
+    seen = called_with(fn, [(torch.randn(3, size, 8),) for size in (20, 21, 24, 25, 26, 29, 33, 40, 7, 61, 100)])
+    assert seen.is_open and not seen.why_apiece and not seen.why_closed, seen.words
+    assert seen.segments == 2, seen.words

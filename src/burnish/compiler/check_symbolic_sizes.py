@@ -11,7 +11,7 @@ every call stays within it for a while, and nothing is traced again.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -19,8 +19,11 @@ from torch.fx import GraphModule
 
 from .. import events
 from ..concurrency.outside_errors import reraise_from_outside
+from ..ir.graph import Graph
 from ..ir.untraceable_graph import Untraceable
-from ..tensors.fit_size_formulas import NUMBER, Formula, NoFormula, Point, Quotient, Space
+from ..tensors.fit_size_formulas import NUMBER, Formula, NoFormula, Space
+from ..tensors.size_quotients import Point, Quotient
+from ..tensors.tensor_types import TensorType
 
 Examples = Callable[[Point], list[Any]]
 """The inputs of a graph at a point of a space: tensors of those sizes whose data is never read, and numbers."""
@@ -49,6 +52,8 @@ class Check:
         self, gm: GraphModule, space: Space, examples: Examples, gradients: bool, live_scalar_types: tuple[type, ...]
     ):
         self.gm, self.space, self.examples = gm, space, examples
+        self.traced: dict[Point, Graph] = {}
+        """Those of the points that formulas are found from, until they are found."""
         self.gradients, self.live_scalar_types = gradients, live_scalar_types
         self.is_at_every_size = False
         self.pattern: list[str] | None = None
@@ -68,32 +73,65 @@ class Check:
         """Whether something in the trace has a size of 0 or 1 there. Such sizes behave differently from others."""
         if self.formulas is None:
             try:
-                self.learn(list(map(self.text, self.space.points)))
+                self.learn()
             except (Untraceable, NoFormula):
                 return True
+            finally:
+                self.traced.clear()
         return any(formula.at(point) <= 1 for formula in self.formulas)  # type: ignore[union-attr]
 
-    def learn(self, texts: Sequence[str]) -> None:
-        """Finds the formulas, from the traces at the points."""
-        pieces = [NUMBER.split(text) for text in texts]
-        if any(piece != pieces[0] for piece in pieces):
+    def learn(self) -> None:
+        """Finds the formulas, from the traces at the points. Of those that tell quotients apart some may have another
+        trace: where windows fill a tensor, they are contiguous."""
+        near, telling = list(map(self.pieces_at, self.space.points)), list(map(self.pieces_at, self.space.telling))
+        if any(pieces != near[0] for pieces in near):
             raise NoFormula("the trace is another one for other sizes")
-        self.pattern = pieces[0]
-        numbers = [tuple(map(int, values)) for values in zip(*map(NUMBER.findall, texts), strict=True)]
-        self.space = self.space.divided(numbers)
+        further = [point for point, pieces in zip(self.space.telling, telling, strict=True) if pieces == near[0]]
+        space = replace(self.space, points=[*self.space.points, *further], telling=(), known={})
+        numbers = self.numbers_at(space.points)
+        self.space = space.divided(numbers)
+        self.pattern = near[0]
         self.numbers = list(map(self.space.fit, numbers))
         self.formulas = tuple(dict.fromkeys(number for number in self.numbers if isinstance(number, Formula)))
 
-    def text(self, point: Point) -> str:
+    def pieces_at(self, point: Point) -> list[str]:
+        return NUMBER.split(text_of(self.traced_at(point)))
+
+    def numbers_at(self, points: Sequence[Point]) -> list[tuple[int, ...]]:
+        """The numbers in the traces, each with its values at the points."""
+        texts = [text_of(self.traced_at(point)) for point in points]
+        return list(zip(*[map(int, NUMBER.findall(text)) for text in texts], strict=True))
+
+    def trace(self, point: Point) -> Graph:
         from ..lower.trace.trace_to_aten import trace
 
-        return text_of(trace(self.gm, self.examples(point), self.gradients, self.live_scalar_types).graph)
+        return trace(self.gm, self.examples(point), self.gradients, self.live_scalar_types).graph
 
-    def reach(self, texts: Sequence[str]) -> Reach | None:
-        """The range in which it holds, or None if that is unknown. `texts` are the traces at the points."""
+    def traced_at(self, point: Point) -> Graph:
+        """The trace at a point, made once."""
+        found = self.traced.get(point)
+        if found is None:
+            found = self.traced[point] = self.trace(point)
+        return found
+
+    def divided(self) -> Space:
+        """The space with the quotients among the sizes of all results."""
+        self.space = self.space.decide(self.sizes_at)
+        return self.space
+
+    def sizes_at(self, points: Sequence[Point]) -> list[tuple[int, ...]]:
+        return list(sizes_in(list(map(self.traced_at, points))))
+
+    def reach(self) -> Reach | None:
+        """The range in which it holds, or None if that is unknown."""
         try:
-            self.learn(texts)
             least, most = (tuple(map(end, zip(*self.space.points, strict=True))) for end in (min, max))
+            self.learn()
+            sizes = {*self.sizes_at(self.space.points)}
+            others = [values for values in self.numbers_at(self.space.points) if values not in sizes]
+            if self.space.telling_point(others) is not None:
+                return None  # such a number may be another quotient than the one that is found
+            self.traced.clear()
             far = [tuple([factor * size for size in most]) for factor in FAR if len(most) == 1]
             most = next((point for point in far if not self.is_special(point) and self(point)), most)
         except (NoFormula, RuntimeError, ValueError) as error:  # there may be no inputs of that size
@@ -104,8 +142,9 @@ class Check:
     def __call__(self, point: Point) -> bool:
         try:
             if self.pattern is None:
-                self.learn(list(map(self.text, self.space.points)))
-            text = self.text(point)
+                self.learn()
+            self.traced.clear()
+            text = text_of(self.trace(point))
         except (Untraceable, NoFormula):
             return False
         expected = [n if isinstance(n, int) else n.at(point) for n in self.numbers]
@@ -121,6 +160,15 @@ class Check:
         return is_right
 
 
-def text_of(graph: Any) -> str:
+def sizes_in(graphs: Sequence[Graph]) -> Iterator[tuple[int, ...]]:
+    """The size of each dimension of each result, in all graphs."""
+    for nodes in zip(*(graph.nodes for graph in graphs), strict=False):
+        for results in zip(*(node.results for node in nodes), strict=False):
+            types = [result.type for result in results if result is not None and isinstance(result.type, TensorType)]
+            if len(types) == len(graphs):
+                yield from zip(*(type.shape for type in types), strict=False)
+
+
+def text_of(graph: Graph) -> str:
     # Column widths depend on the numbers in them.
     return re.sub(" +", " ", str(graph))

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields, is_dataclass, replace
 from typing import Any
 
@@ -27,7 +27,7 @@ from ..codegen.llvm.symbolic_size_kernel import SymbolicLlvmKernel, compile_symb
 from ..concurrency.compute_once import once
 from ..ir import fuel
 from ..ir.graph import Graph, Node, Value, print_argument
-from ..ir.untraceable_graph import NumberLost
+from ..ir.untraceable_graph import NumberLost, Untraceable
 from ..lower.pipeline import Lowered, lower
 from ..ops.target_record import target_of
 from ..runtime.program.unbound_symbolic_driver import UnboundSymbolicDriver
@@ -41,11 +41,10 @@ from ..targets.cpu import compile_kernels
 from ..targets.kernel_compilers import compile_launches, symbolic_compiler_for
 from ..tensors.devices import gpus_of
 from ..tensors.fit_size_formulas import SCALES, FollowedSize, GivenSize, NoFormula, NoNumber, Space, StructureDiffers
-from ..tensors.tensor_types import TensorType
 from ..tensors.views.index_range_conditions import conditions_of
 from ..tensors.views.view_maps import Map
 from .adapters.specialize_numbers import live_scalars_beside_sizes
-from .check_symbolic_sizes import Check, Examples, Reach, text_of
+from .check_symbolic_sizes import Check, Examples, Reach, sizes_in
 from .compile_graph import launches_of, reaches_of, written_inputs
 from .describe_for_autograd import divided, split_forward_and_backward
 from .program_recipe import Divided, Frozen, Halved, Plain, Recipe
@@ -101,10 +100,14 @@ def compiled_at(
     numbers = {k: values for k, values in numbers.items() if isinstance(given[0][k], FollowedSize)}
     lowered = [lowered_at(gm, inputs, gradients, live_scalar_types) for inputs in fuel.same_for_each(given)]
     first = lowered[0]
+    check = Check(gm, space, examples, gradients, live_scalar_types)
+    check.traced.update(zip(space.points, [low.traced for low in lowered], strict=True))
     divided = space.divided(sizes_in([low.traced for low in lowered]))
-    if space.further and any(divisor > 1 for _, _, divisor in divided.quotients):
-        raise SizesDivided("sizes are divided, which takes more points")
-    space = divided
+    if any(divisor > 1 for _, _, divisor in divided.quotients):
+        if space.further:
+            raise SizesDivided("sizes are divided, which takes more points")
+        divided = tell_quotients(check)
+    check.space = space = divided
     if any(
         len(low.constants) != len(first.constants)
         or not all(map(is_equal, low.constants.values(), first.constants.values()))
@@ -119,7 +122,7 @@ def compiled_at(
 
     @once
     def reach() -> Reach | None:
-        return Check(gm, space, examples, gradients, live_scalar_types).reach([text_of(low.traced) for low in lowered])
+        return check.reach()
 
     if first.gradients is not None and (first.gradients.flows or first.gradients.input_aliases):
         parts = differentiable(lowered, space, numbers, reach)
@@ -137,13 +140,11 @@ def compiled_at(
     )
 
 
-def sizes_in(graphs: Sequence[Graph]) -> Iterator[tuple[int, ...]]:
-    """The size of each dimension of each result, in all graphs."""
-    for nodes in zip(*(graph.nodes for graph in graphs), strict=False):
-        for results in zip(*(node.results for node in nodes), strict=False):
-            types = [result.type for result in results if result is not None and isinstance(result.type, TensorType)]
-            if len(types) == len(graphs):
-                yield from zip(*(type.shape for type in types), strict=False)
+def tell_quotients(check: Check) -> Space:
+    try:
+        return check.divided()
+    except (Untraceable, *INVALID_SIZE_ERRORS) as error:
+        raise NoFormula(f"sizes are divided, and others than these are invalid: {error}") from error
 
 
 def is_equal(a: torch.Tensor, b: torch.Tensor) -> bool:

@@ -126,7 +126,10 @@ class Recipe(NamedTuple):
                 paired_programs(drivers, tools.join) if len(drivers) > 1 else [drivers[0].program(tools.join)]
             )
         otherwise = with_gradients_instead(sizes.otherwise) if self.has_no_gradient_flow else sizes.otherwise
-        sizes.check.conditions = tuple([formula for driver in drivers_of(self.parts) for formula in driver.conditions])
+        drivers = list(drivers_of(self.parts))
+        sizes.check.conditions = tuple([formula for driver in drivers for formula in driver.conditions])
+        # Backward runs for any sizes that forward has run for.
+        sizes.check.is_at_every_size |= any(driver.is_divided for driver in drivers)
 
         def elsewhere(*inputs: Any) -> Any:
             return otherwise(*inputs[: sizes.count])

@@ -16,39 +16,34 @@ import functools
 import itertools
 import math
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-Point = tuple[int, ...]
-"""An example: one value for each symbol."""
-
-Quotient = tuple[int, int, int]
-"""A further symbol, ``(symbol + added) // divisor``, as after a strided convolution: the number of the symbol, which
-may be a quotient itself, the number added, and the divisor."""
+from .size_quotients import MOST_SIZES, Point, Quotient, rivals_of, telling_size, with_quotients
 
 Monomial = tuple[Point, list[int]]
 """The powers of the symbols, and the product of them at each point."""
-
-DIVISORS = (2, 3, 4, 8, 16, 32)
 
 MOST_QUOTIENTS = 12
 """For more, too many products would have to be tried."""
 
 DISTANCES = (0, 1, 4, 13, 7, 3, 10, 6)
-"""Distances of the examples from the first size. They are small, so that the compiler makes the same choices for all.
-They cover every remainder by 2, 3 and 4, so that halving and padding fit no simple formula by chance."""
+"""Distances of the examples from the first size: small ones, so that the compiler makes the same choices for all."""
 
 FEW = 4
 """For more symbols there is one more point, as more products of them could be equal by chance. And there are not enough
 DISTANCES for them."""
 
 FACTORS = (1, 2, 3, 4)
-"""Factors of the sizes from `Space.coprime_points`. They, too, give every remainder by 2, 3 and 4."""
+"""Factors of the sizes from `Space.coprime_points`."""
 
 SCALES = (1, 8)
 """How much larger they may be. The scheduler compares sizes: it reads an operand again that has a sixteenth of a
 result's elements, and stores a result for others to read. The points may lie on both sides of such a limit, and far
 above it they lie on one."""
+
+MOST_TRIES = 16
+"""How many further points are asked for to tell quotients apart. Each excludes about half of those that fit."""
 
 LEAST = 2
 """Smaller sizes have other meanings."""
@@ -114,13 +109,6 @@ class Formula:
         return " + ".join(_term(self.names, factor, powers) for factor, powers in self.terms)
 
 
-def with_quotients(point: Point, quotients: Sequence[Quotient]) -> Point:
-    symbols = [*point]
-    for number, added, divisor in quotients:
-        symbols.append((symbols[number] + added) // divisor)
-    return tuple(symbols)
-
-
 def _term(names: tuple[str, ...], factor: int, powers: Point) -> str:
     factors = [name for name, power in zip(names, powers, strict=True) for _ in range(power)]
     return "*".join([str(factor)] * (factor != 1 or not factors) + factors)
@@ -139,6 +127,10 @@ class Space:
 
     further: Sequence[Point] = ()
     """Points that are added if the program divides sizes."""
+    most: Mapping[str, int] = field(default_factory=dict)
+    """The largest sizes that may be tried, of symbols that have a limit."""
+    telling: tuple[Point, ...] = ()
+    """Further points, for which only sizes were asked: they tell the quotients from others."""
 
     def __post_init__(self) -> None:
         self.units = self.units or (1,) * len(self.names)
@@ -164,7 +156,8 @@ class Space:
             columns.append(unrelated_column([size, *(near[step % len(near)] for step in taken[1:])], near, columns))
         counted = tuple([(units or {}).get(name, 1) for name in sizes])
         some, further = parted(list(zip(*columns, strict=True)))
-        return cls(tuple(sizes), some, units=counted, further=further)
+        limits = {name: most for name, (_, _, most) in sizes.items() if most is not None}
+        return cls(tuple(sizes), some, units=counted, further=further, most=limits)
 
     def fewest_points(self) -> Space:
         """For one symbol, the two nearest points and the farthest. This is enough for all formulas except sums of three
@@ -198,22 +191,71 @@ class Space:
             if len(space.quotients) == MOST_QUOTIENTS:
                 break
             found = space.found(values)
-            quotient = space.quotient_of(values) if found is None else quotient_by_one(found)
+            quotient = space.quotient_of(values) if found is None else space.symbol_plus_number(found)
             if quotient is not None:
                 space = replace(space, quotients=(*space.quotients, quotient), known={})
         return space
 
     def quotient_of(self, values: tuple[int, ...]) -> Quotient | None:
-        """Of the last symbol that it is one of: a size is halved several times, step by step. The number nearest to 0
-        is added, of those that fit."""
-        symbols = list(zip(*(with_quotients(point, self.quotients) for point in self.points), strict=True))
-        for divisor in DIVISORS:
-            for number, symbol in reversed(list(enumerate(symbols))):
-                least = [value * divisor - size for value, size in zip(values, symbol, strict=True)]
-                lowest, highest = max(least), min(least) + divisor - 1
-                if lowest <= highest:
-                    return number, min(max(lowest, 0), highest), divisor
+        rivals = rivals_of(self.points, values)
+        return rivals[0].simplest if rivals else None
+
+    def symbol_plus_number(self, found: int | Formula) -> Quotient | None:
+        """As a quotient."""
+        if isinstance(found, Formula) and len(found.terms) == 2:
+            (factor, powers), (added, others) = found.terms
+            if factor == 1 == sum(powers) and not any(others):
+                own = powers.index(1)
+                if own < len(self.names):
+                    return own, added, 1
+                symbol, before, divisor = self.quotients[own - len(self.names)]
+                return symbol, before + added * divisor, divisor
         return None
+
+    def decide(self, columns_at: Callable[[Sequence[Point]], Iterable[Sequence[int]]]) -> Space:
+        """The space with the quotients among sizes, as `divided`, none of which is one by chance. `columns_at` gives
+        the sizes at points: at those of the space, and at further ones that tell quotients apart."""
+        space = self
+        for _ in range(MOST_TRIES):
+            wide = space.with_telling_points()
+            columns = list(dict.fromkeys(map(tuple, columns_at(wide.points))))
+            further = wide.telling_point(columns)
+            if further is None:
+                return replace(space, quotients=wide.divided(columns).quotients, known={})
+            space = replace(space, telling=(*space.telling, further))
+        raise NoFormula("sizes are divided in too many ways")
+
+    def with_telling_points(self) -> Space:
+        return replace(self, points=[*self.points, *self.telling], telling=(), known={})
+
+    def telling_point(self, columns: Iterable[Point]) -> Point | None:
+        """A point that tells the quotient in one of the columns from others with these values; None if there is no need
+        of one. Columns with quotients of different symbols share it."""
+        whole = replace(self, quotients=(), known={})
+        found: dict[int, int] = {}
+        for values in columns:
+            rivals = rivals_of(self.points, values)
+            symbols = {each.symbol for each in rivals}
+            if sum(each.count for each in rivals) < 2 or symbols & found.keys() or found and len(symbols) > 1:
+                continue
+            if whole.found(values) is not None:
+                continue
+            for symbol in symbols:
+                size = telling_size(rivals, self.points[0], symbol, self.sizes_of(symbol))
+                if size is not None:
+                    found[symbol] = size
+                    break
+            if found and len(symbols) > 1:
+                break  # a size of the other symbol may make their quotients equal
+        return tuple([found.get(symbol, size) for symbol, size in enumerate(self.points[0])]) if found else None
+
+    def sizes_of(self, symbol: int) -> Iterator[int]:
+        """Those that a symbol may have, the nearest first."""
+        first, unit, most = self.points[0][symbol], self.units[symbol], self.most.get(self.names[symbol])
+        upwards = range(first + unit, first + MOST_SIZES * unit, unit)
+        yield from upwards if most is None else range(first + unit, min(upwards.stop, most + 1), unit)
+        if most is not None:
+            yield from range(first - unit, max(LEAST, first - MOST_SIZES * unit) - 1, -unit)
 
     def fit(self, values: Sequence[int]) -> int | Formula:
         """The constant or formula with these values at the points. Raises NoFormula if there is none."""
@@ -309,8 +351,8 @@ class Space:
 
     def formula(self, *terms: tuple[int, Point]) -> Formula:
         names = [*self.names]
-        for number, added, divisor in self.quotients:
-            whole = f"({names[number]} + {added})" if added else names[number]
+        for symbol, added, divisor in self.quotients:
+            whole = f"({names[symbol]} + {added})" if added else names[symbol]
             names.append(f"({whole} // {divisor})" if divisor > 1 else whole)
         padded = [(factor, (*powers, *[0] * (len(names) - len(powers)))) for factor, powers in terms]
         return Formula(tuple(names), tuple(padded), self.quotients)
@@ -319,9 +361,7 @@ class Space:
         """Products of powers of symbols, simplest first, with their values at the points. A size and quotients of it
         are not multiplied with each other."""
         quotients = self.quotients if has_quotients else ()
-        size_of = [*range(len(self.names))]
-        for number, *_ in quotients:
-            size_of.append(size_of[number])
+        size_of = [*range(len(self.names)), *(symbol for symbol, *_ in quotients)]
         found = []
         for degree in degrees:
             for some in itertools.combinations_with_replacement(range(len(size_of)), degree):
@@ -389,14 +429,6 @@ def parted(points: list[Point]) -> tuple[list[Point], list[Point]]:
     if any(are_related(one, other) for one, other in itertools.combinations(columns, 2)):
         raise NoFormula("sizes cannot be told apart")
     return points[:count], points[count:]
-
-
-def quotient_by_one(found: int | Formula) -> Quotient | None:
-    if isinstance(found, Formula) and len(found.terms) == 2:
-        (factor, powers), (added, others) = found.terms
-        if factor == 1 == sum(powers) and not any(others):
-            return powers.index(1), added, 1
-    return None
 
 
 def prime_from(n: int) -> int:

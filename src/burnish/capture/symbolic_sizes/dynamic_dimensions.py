@@ -49,7 +49,8 @@ from .example_inputs import (
 )
 from .linear_sizes import LeafSize
 from .meta_shape_replay import NotRepeatable, ShapeReplay, succeeds
-from .size_symbols import FAR, LEAST, NUMBER, SizeSymbols, SymbolPlace, follows_from, size_query
+from .size_symbols import FAR, LEAST, NUMBER, SizeSymbols, SymbolPlace, follows_from
+from .unbacked_sizes import size_query
 
 if TYPE_CHECKING:
     from .verified_size_ranges import SizeBox
@@ -307,6 +308,9 @@ class SymbolicSizes:
 
     def computed(self, handle: Any, seen: tuple[int, ...]) -> tuple[Any, ...]:
         """The symbolic shape of a computed value with the observed shape ``seen``."""
+        return self.symbols.at_all_points(self.computed_once, handle, seen)
+
+    def computed_once(self, handle: Any, seen: tuple[int, ...]) -> tuple[Any, ...]:
         shapes = self.replay.shapes(handle)
         if shapes[0] != seen or len({len(shape) for shape in shapes}) > 1:
             raise NoFormula(f"a tensor of shape {list(seen)} is thought to be {list(shapes[0])}")
@@ -369,7 +373,7 @@ class SymbolicSizes:
     def ask_whether_one(self, handle: Any) -> None:
         """A dimension of size 1 would disappear: whether the size is 1 is guarded."""
         try:
-            for size in map(self.symbols.size, zip(*self.replay.shapes(handle), strict=True)):
+            for size in self.computed(handle, self.replay.shape_at(handle, 0)):
                 size == 1  # noqa: B015  # asking is what guards
         except NoFormula as error:
             self.symbols.settle_all(f"{error}")
@@ -384,17 +388,15 @@ class SymbolicSizes:
             self.specialize_sizes(tensor)
         return found
 
-    def specialize_sizes(self, tensor: Any) -> None:
-        """Specialize all sizes of a tensor, because code reads them out of our sight."""
+    def specialize_sizes(self, tensor: Any, count: int | None = None) -> None:
+        """Specialize the first sizes of a tensor, or all, because code reads them out of our sight."""
         shape = self.shape_of(tensor) if type(tensor) in TENSOR_TYPES else None
-        for size in shape or ():
+        for size in (shape or ())[:count]:
             live_scalars.settled(size)
 
     def specialize_first(self, tensor: Any) -> None:
         """Specialize the first dimension: the tensor is split along it."""
-        shape = self.shape_of(tensor) if type(tensor) in TENSOR_TYPES else None
-        if shape:
-            live_scalars.settled(shape[0])
+        self.specialize_sizes(tensor, 1)
 
     def specialize_split(self, name: str, given: Sequence[Any], keywords: Mapping[str, Any]) -> None:
         """A call has returned several tensors: their number may depend on a size."""
@@ -437,11 +439,8 @@ class SymbolicSizes:
             self.symbols.note_end(part, size, 1)
         if type(part) is not slice or any(map(graph_numbers.is_graph_number, (part.start, part.stop, part.step, size))):
             return
-        if (
-            isinstance(part.step, live_scalars.Live)
-            and not (self.tracer.options.shows_operators and self.takes(part.step, "__getitem__"))
-            or part.step not in (None, 1)
-            and isinstance(size, live_scalars.Live)
+        if isinstance(part.step, live_scalars.Live) and not (
+            self.tracer.options.shows_operators and self.takes(part.step, "__getitem__")
         ):
             live_scalars.settled(part.step)
             live_scalars.settled(size)

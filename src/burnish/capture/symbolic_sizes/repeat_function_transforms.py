@@ -210,6 +210,9 @@ class TransformLog:
         return True
 
     def why_not_fitted(self) -> str | None:
+        return self.sizes.symbols.at_all_points(self.why_not_fitted_once)
+
+    def why_not_fitted_once(self) -> str | None:
         symbols, own = self.sizes.symbols, self.operators.all
         try:
             found = [self.repeated_at(number).operators.all for number in range(len(symbols.points()))]

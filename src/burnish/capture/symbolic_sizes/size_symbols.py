@@ -7,13 +7,13 @@ symbol whose value decides what the program does is specialized: guarded by valu
 
 from __future__ import annotations
 
+import contextlib
 import math
 import operator
 from collections.abc import Callable, Container, Iterable, Sequence
+from dataclasses import replace
 from itertools import combinations
 from typing import Any, NamedTuple
-
-import torch
 
 from ... import events
 from ...tensors.fit_size_formulas import LEAST, Formula, NoFormula, Point, Space
@@ -29,21 +29,12 @@ have a limit, such as the length of a position table."""
 
 MOST_SIZE = 1 << 40
 
+MOST_TELLING = 12
+"""How many points are added in one trace to tell quotients apart."""
 
-def size_query(name: str, shape: Sequence[Any], arguments: Sequence[Any]) -> Any:
-    """The result of ``x.size(0)`` and similar queries for a tensor of this shape; None for other queries."""
-    if name in ("shape", "size") and not arguments:
-        return torch.Size(shape)
-    if name == "size" and type(arguments[0]) is int and -len(shape) <= arguments[0] < len(shape):
-        return shape[arguments[0]]
-    if name == "__len__":
-        return shape[0]
-    if name in ("numel", "nelement"):
-        total: Any = 1
-        for size in shape:
-            total = size * total if isinstance(size, live_scalars.LiveInt) else total * size
-        return total
-    return None
+
+class PointsAdded(Exception):
+    """What has been computed at the points is to be computed again, at more of them."""
 
 
 NUMBER = -1
@@ -96,6 +87,8 @@ class SizeSymbols:
         self.is_divided = False
         """Whether quotients of symbols have been found."""
         self.around: tuple[Space, list[Point]] | None = None
+        self.telling: list[Point] | None = []
+        """Points that tell quotients apart; None if the program does not support such sizes."""
         self.changes = 0
         """How often the points have changed."""
         self.far = 0
@@ -150,8 +143,14 @@ class SizeSymbols:
         return self.surroundings()[0]
 
     def points(self) -> list[Point]:
-        """The points of the space, and one far away."""
+        """The points of the space, one far away, and those that tell quotients apart."""
         return self.surroundings()[1]
+
+    def at_all_points(self, function: Callable[..., Any], *args: Any) -> Any:
+        """The result of a function that computes sizes at the points, and may find that it needs more of them."""
+        while True:
+            with contextlib.suppress(PointsAdded):
+                return function(*args)
 
     def surroundings(self) -> tuple[Space, list[Point]]:
         if self.around is None:
@@ -174,6 +173,10 @@ class SizeSymbols:
                         )
                     )
                 )
+            for sizes in self.telling or ():
+                point = (*sizes, *self.hints[len(sizes) :])
+                if all(size <= self.most.get(k, MOST_SIZE) for k, size in enumerate(point)):
+                    points.append(self.held(point))
             self.around = space, points
         return self.around
 
@@ -301,8 +304,15 @@ class SizeSymbols:
     def divided(self, sizes: Iterable[Sequence[int]]) -> Space:
         """The space, with the quotients among these sizes."""
         space, points = self.surroundings()
-        quotients = Space(space.names, points, space.quotients).divided(sizes).quotients
+        sizes = list(map(tuple, sizes))
+        wide = replace(space, points=points, known={})
+        quotients = wide.divided(sizes).quotients
         if quotients != space.quotients:
+            further = wide.telling_point(sizes) if self.telling is not None else None
+            if further is not None and len(self.telling) < MOST_TELLING:  # type: ignore[arg-type]
+                self.telling.append(further)  # type: ignore[union-attr]
+                self.forget()
+                raise PointsAdded("there are other quotients with these values")
             space.quotients, space.known = quotients, {}
         return space
 
@@ -350,6 +360,11 @@ class SizeSymbols:
     def make_way(self, is_possible: Callable[[], bool], why: str) -> bool:
         """Something is impossible at the points: come nearer, or specialize one size, so that it becomes possible."""
         level = self.far
+        if self.telling:
+            self.telling = None
+            self.forget()
+            if is_possible():
+                return True
         while self.far < len(FAR):
             self.far += 1
             self.forget()

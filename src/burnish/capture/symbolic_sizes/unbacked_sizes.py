@@ -22,7 +22,6 @@ from ..engine.torch_call_records import Handle
 from ..guards.tensor_metadata import TENSOR_TYPES
 from ..numbers import graph_numbers, live_scalars
 from ..pytorch import torch_call_roles
-from .size_symbols import size_query
 from .unbacked_replay import TAKE_SIZES, WITH_MASK, UnbackedReplay, UncomputedCall, is_mask, parts_of
 
 
@@ -232,3 +231,19 @@ def unknown_dims(name: str, args: tuple, kwargs: dict, position: int, tensor: to
 
 def has_mask_of_rank_0(key: Any) -> bool:
     return any(isinstance(part, (bool, tuple, list)) or is_mask(part) and part.ndim == 0 for part in parts_of(key))
+
+
+def size_query(name: str, shape: Sequence[Any], arguments: Sequence[Any]) -> Any:
+    """The result of ``x.size(0)`` and similar queries for a tensor of this shape; None for other queries."""
+    if name in ("shape", "size") and not arguments:
+        return torch.Size(shape)
+    if name == "size" and type(arguments[0]) is int and -len(shape) <= arguments[0] < len(shape):
+        return shape[arguments[0]]
+    if name == "__len__":
+        return shape[0]
+    if name in ("numel", "nelement"):
+        total: Any = 1
+        for size in shape:
+            total = size * total if isinstance(size, live_scalars.LiveInt) else total * size
+        return total
+    return None

@@ -96,8 +96,8 @@ class SymbolicProgram:
         otherwise: Callable[..., Any],
         is_divided: bool = False,
     ):
-        """`is_divided`: the program divides sizes. Quotients that are equal at all points may differ in between, so
-        that every size is checked."""
+        """`is_divided`: the program or its backward divides sizes. Quotients that are equal at all points may differ in
+        between, so that every size is checked."""
         self.is_divided = is_divided
         self.source, self.point_of, self.make_frame, self.names = source, point_of, make_frame, names
         self.check, self.otherwise, self.points = check, otherwise, points

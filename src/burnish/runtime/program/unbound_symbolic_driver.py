@@ -77,6 +77,10 @@ class UnboundSymbolicDriver:
     conditions: tuple[Formula, ...] = ()
     """What must not be negative for sizes that it is valid for."""
 
+    @property
+    def is_divided(self) -> bool:
+        return any("//" in text for text in (*self.formulas, *self.slots))
+
     def program(self, join: Join, check: SizeCheck, otherwise: Callable[..., Any]) -> SymbolicProgram:
         """`check` returns whether the program is valid for other sizes; `otherwise` runs where it is not."""
         names = "".join(f"{name}, " for name in self.names)
@@ -97,7 +101,7 @@ class UnboundSymbolicDriver:
             self.points,
             check,
             otherwise,
-            check.is_at_every_size or any("//" in text for text in (*self.formulas, *self.slots)),
+            check.is_at_every_size,
         )
 
     def frame_maker(
