@@ -32,6 +32,9 @@ class FunctionOf:
     def __init__(self, owner: Any, attribute: str):
         self.owner, self.attribute = owner, attribute
 
+    def __repr__(self) -> str:
+        return f"{self.attribute} of {self.owner}"
+
 
 def called(things: Mapping[str, Any]) -> dict[str, Any]:
     """The functions and values that the driver's text uses, by name."""
