@@ -15,7 +15,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from random import Random
 from typing import Any
@@ -42,6 +42,9 @@ FLOOR = 8
 
 
 DOUBLE_TO_SINGLE = torch.finfo(torch.float64).eps / torch.finfo(torch.float32).eps
+
+NEIGHBOURS = 3
+"""Draws of how far off a result in float64 is because of roundings. What is left after cancellation is mostly that."""
 
 
 class Wrong(Exception):
@@ -135,11 +138,24 @@ def results_in(dtype: torch.dtype, program: Program) -> list[torch.Tensor]:
     return found
 
 
+def results_of_neighbours(program: Program) -> list[torch.Tensor]:
+    """Eager's, for inputs that differ by at most a rounding."""
+    before = program.inputs
+    program.inputs = [x * (1 + torch.finfo(x.dtype).eps * torch.randint_like(x, -1, 2)) for x in before]
+    found = results(program.net, program)
+    program.inputs = before
+    return found
+
+
 def why_wrong(
-    found: torch.Tensor, eager: torch.Tensor, truth: torch.Tensor, single: torch.Tensor | None = None
+    found: torch.Tensor,
+    eager: torch.Tensor,
+    truth: torch.Tensor,
+    single: torch.Tensor | None = None,
+    neighbours: Sequence[torch.Tensor] = (),
 ) -> str | None:
     """`single` is eager's in float32, one draw of how far off it is in float64. There it is what is compared with, and
-    not the truth: both may be off, and four times that draw is allowed."""
+    not the truth: both may be off, and four times the largest draw is allowed. The others are `neighbours`."""
     if (found.dtype, found.shape, found.stride()) != (eager.dtype, eager.shape, eager.stride()):
         return f"{TensorType.of(eager)} expected, got {TensorType.of(found)}"
     if not eager.numel() or torch.equal(found, eager):
@@ -150,7 +166,8 @@ def why_wrong(
     largest = truth[finite].abs().max().item() if finite.any() else 0.0
     error, own = ((x.double() - truth)[finite].abs().max().item() if finite.any() else 0.0 for x in (found, eager))
     if single is not None and finite.any():
-        own = 4 * (single.double() - truth)[finite].abs().max().item() * DOUBLE_TO_SINGLE
+        own = (single.double() - truth)[finite].abs().max().item() * DOUBLE_TO_SINGLE
+        own = 4 * max([own, *((x - truth)[finite].abs().max().item() for x in neighbours)])
     allowed = 2 * own + FLOOR * torch.finfo(eager.dtype).eps * max(largest, 1.0)
     return f"off by {error:.3g}, eager by {own:.3g}, {allowed:.3g} is allowed" if not error <= allowed else None
 
@@ -179,11 +196,13 @@ def run_program(program: Program, draw: Random, counts: Counter[str], ratios: li
     truth = results_in(torch.float64, program)
     is_double = eager[0].dtype is torch.float64
     singles = results_in(torch.float32, program) if is_double else [None] * len(eager)
+    neighbours = zip(*(results_of_neighbours(program) for _ in range(NEIGHBOURS if is_double else 0)), strict=True)
+    neighbours = list(neighbours) or [()] * len(eager)
     with patch(never_slower=False, on_error="raise", cache=False), forced(draw, counts) as asked, Watched() as watched:
         compiled = burnish.compile(program.net)
         for call in range(2):
             found = results(compiled, program)
-            for number, parts in enumerate(zip(found, eager, truth, singles, strict=True)):
+            for number, parts in enumerate(zip(found, eager, truth, singles, neighbours, strict=True)):
                 why = why_wrong(*parts)
                 if why is not None:
                     raise Wrong(f"call {call}, result {number}: {why}")

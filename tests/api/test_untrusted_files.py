@@ -531,6 +531,19 @@ def test_a_description_of_something_else_is_refused(text, path):
     refused(path, "cannot be loaded|is damaged")
 
 
+@pytest.mark.parametrize(
+    ("at", "value"),
+    [(6, 101), (8, 0xFFFF), (10, 0xFFFF), (28, 0xFFFF), (30, 4), (42, 0xFFFF)],
+    ids=["version", "flags", "packing", "length of the name", "length of the extra field", "offset"],
+)
+def test_a_damaged_directory_of_the_archive_is_refused(path, at, value):
+    saved(path)
+    content = bytearray(path.read_bytes())
+    struct.pack_into("<H", content, content.index(b"PK\1\2") + at, value)
+    path.write_bytes(content)
+    refused(path, "is damaged|cannot be loaded")
+
+
 def test_memory_that_is_not_where_the_archive_says_is_refused(path):
     saved(path)
     content = bytearray(path.read_bytes())

@@ -289,6 +289,76 @@ def test_a_function_that_reads_no_data_is_in_the_graph_behind_a_write(function):
     assert torch.equal(*totals)
 
 
+@torch.library.custom_op("burnish_tests::with_fake", mutates_args=())
+def with_fake(x: torch.Tensor) -> torch.Tensor:
+    return x * 2
+
+
+@with_fake.register_fake
+def _(x):
+    return torch.empty_like(x)
+
+
+class Forward(torch.autograd.Function):
+    """Torch has no kernel in C++ that runs without data for what these call."""
+
+    @staticmethod
+    def backward(ctx, gradient):
+        return torch.zeros(3, 4)
+
+
+class Picked(Forward):
+    @staticmethod
+    def forward(ctx, x):
+        return x[torch.arange(2)]
+
+
+class Normalized(Forward):
+    @staticmethod
+    def forward(ctx, x):
+        return torch.nn.functional.batch_norm(x, None, None, training=True)
+
+
+class Attended(Forward):
+    @staticmethod
+    def forward(ctx, x):
+        return torch.nn.functional.scaled_dot_product_attention(x[None], x[None], x[None])
+
+
+class OfUser(Forward):
+    @staticmethod
+    def forward(ctx, x):
+        return with_fake(x)
+
+
+class Solved(Forward):
+    @staticmethod
+    def forward(ctx, x):
+        return torch.linalg.lu_solve(*torch.linalg.lu_factor(torch.eye(3)), x)
+
+
+class Put(Forward):
+    @staticmethod
+    def forward(ctx, x):
+        return x.clone().index_put_((torch.arange(2),), torch.ones(4))
+
+
+@pytest.mark.parametrize("function", [Picked, Normalized, Attended, OfUser, Solved, Put])
+def test_types_that_rules_of_the_compiler_know_do_not_depend_on_data(function):
+    def fn(x, total):
+        total.add_(1)
+        return function.apply(x * 2) + 1
+
+    compiled = burnish.compile(fn, fullgraph=True)
+    totals = torch.zeros(2), torch.zeros(2)
+    for _ in range(3):
+        x = torch.randn(3, 4, requires_grad=True)
+        made, expected = compiled(x, totals[0]), fn(x, totals[1])
+        assert made.stride() == expected.stride()
+        torch.testing.assert_close(made, expected)
+    assert torch.equal(*totals)
+
+
 @torch.library.custom_op("burnish_tests::turned_for_some", mutates_args=())
 def turned_for_some(x: torch.Tensor) -> torch.Tensor:
     return x.t().contiguous().t() if x.sum() > 0 else x.clone()

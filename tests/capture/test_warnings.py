@@ -49,6 +49,37 @@ def test_warnings_come_with_their_lines():
         assert given_by(compiled) == want
 
 
+UNUSUAL = {
+    "source": lambda x: warnings.warn("a", ResourceWarning, source=x),
+    "source of a caller": lambda x: warnings.warn("a", ResourceWarning, stacklevel=2, source=x),
+    "source by position": lambda x: warnings.warn("a", ResourceWarning, 1, x),
+    "no text": lambda x: warnings.warn(5),
+    "no text, of a caller": lambda x: warnings.warn(5, stacklevel=2),
+    "twice": lambda x: warnings.warn("a", message="b"),
+}
+
+
+@pytest.mark.parametrize("warn", UNUSUAL.values(), ids=UNUSUAL)
+def test_a_warning_with_unusual_arguments_points_at_its_line(warn):
+    def fn(x):
+        warn(x)
+        return x + 1
+
+    def outcome(function):
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            try:
+                made = function(torch.ones(2)).tolist()
+            except TypeError as error:
+                made = str(error)
+        return made, [(str(w.message), w.category, w.filename, w.lineno, type(w.source)) for w in caught]
+
+    compiled = burnish.compile(fn, backend="eager")
+    for _ in range(3):
+        assert outcome(compiled) == outcome(fn)
+    assert burnish.was_compiled(compiled) or warn is UNUSUAL["twice"]
+
+
 def test_a_warning_in_a_module_of_which_nothing_else_is_read():
     """Its globals are an argument of the effect: the dictionary itself, and not a copy of what is in it."""
     module = {"__name__": "elsewhere", "__loader__": object()}

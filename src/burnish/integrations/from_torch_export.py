@@ -90,11 +90,13 @@ class Dims:
 
 
 def is_archive(path: str | os.PathLike[str]) -> bool:
-    """Whether a file is one of torch.export's."""
+    """Whether a file is one of torch.export's. What cannot be read is none."""
+    from ..export.file_format import DAMAGED
+
     try:
         with zipfile.ZipFile(path) as archive:
             return any(name.endswith("/archive_format") for name in archive.namelist())
-    except (OSError, zipfile.BadZipFile):
+    except (zipfile.BadZipFile, *DAMAGED):
         return False
 
 

@@ -17,7 +17,7 @@ from ..captured_graph.warnings_already_given import call_quietly
 from ..concurrency.outside_errors import reraise_from_outside
 from ..foundation.torch_private import OpOverload, disable_current_modes, dispatch_has_kernel_for_dispatch_key
 from ..ops import import_all_operators  # noqa: F401  (fills the records)
-from ..ops.operator_record import NoRule, Op
+from ..ops.operator_record import NoRule, Op, lookup
 from ..tensors.devices import CPU
 from ..tensors.dtypes import NAMES
 from ..tensors.tensor_types import NumberType, TensorType
@@ -35,6 +35,13 @@ def result_types(op: Op, args: tuple, kwargs: dict) -> Any:
         except NoRule:
             pass
     return probed_types(op.target, args, kwargs)
+
+
+def types_without_data(func: OpOverload, args: tuple, kwargs: dict) -> Any:
+    """The same of an overload, for all data: what a kernel of the user's has returned once does not count."""
+    if torch.Tag.data_dependent_output in func.tags:
+        raise Untraceable(f"what {func} returns depends on data")
+    return types_of_user(func, args, kwargs) if is_of_user(func) else result_types(lookup(func), args, kwargs)
 
 
 def asks_kernel(func: OpOverload, args: tuple) -> bool:
@@ -55,7 +62,7 @@ def probed_types(func: OpOverload, args: tuple, kwargs: dict) -> Any:
     if observed is not None:
         return observed
     if is_of_user(func):
-        return types_without_data(func, args, kwargs)
+        return types_of_user(func, args, kwargs)
     generator = place_of_generator(func)
     if draws(func) and generator is None and not is_attention_without_dropout(func, args, kwargs):
         raise Untraceable(f"{func} draws from the generator of the program")
@@ -69,7 +76,7 @@ def probed_types(func: OpOverload, args: tuple, kwargs: dict) -> Any:
     return types_answered(func, given, named, None)
 
 
-def types_without_data(func: OpOverload, args: tuple, kwargs: dict) -> Any:
+def types_of_user(func: OpOverload, args: tuple, kwargs: dict) -> Any:
     if not dispatch_has_kernel_for_dispatch_key(func.name(), "Meta"):
         raise Untraceable(f"no function is registered that computes the result types of {func}")
     given, named = map_values((args, tuple(kwargs.values())), without_data)

@@ -19,6 +19,7 @@ from typing import Any
 
 from ... import breaks
 from ...engine.interpreted_or_native import OUR_PATH
+from ...interpreter.emulated_frames import call_shown
 from ...interpreter.frame_introspection import FRAME_CALLS
 from ...interpreter.frames import Frame
 from ...numbers.live_scalars import Live, plain_of
@@ -46,8 +47,10 @@ def traced(m: Any, args: tuple, kwargs: dict) -> Any:
 
 def plain(m: Any, args: tuple, kwargs: dict) -> Any:
     """The same in code that is interpreted but not traced."""
-    given = _arguments(args, kwargs)
-    return warnings.warn(*args, **kwargs) if given is None else give(*given[:2], *_place(m.frame, given[2]))
+    given = _arguments(args, {name: value for name, value in kwargs.items() if name != "source"})
+    if given is None:
+        return call_shown(m, warnings.warn, args, kwargs)
+    return give(*given[:2], *_place(m.frame, given[2]), kwargs.get("source"))
 
 
 def may_be_errors(module: Any) -> bool:
@@ -103,7 +106,8 @@ def _is_rebound(m: Any, module: Any, name: str) -> bool:
 def _arguments(args: tuple, kwargs: dict) -> tuple[Any, type, int] | None:
     """Message, category and level, if there are no other arguments."""
     found = dict(zip(("message", "category", "stacklevel"), args, strict=False)) | kwargs
-    if len(args) > 3 or not found.keys() <= {"message", "category", "stacklevel"}:
+    is_given_twice = len(found) < min(len(args), 3) + len(kwargs)
+    if len(args) > 3 or is_given_twice or not found.keys() <= {"message", "category", "stacklevel"}:
         return None
     message, category, level = found.get("message"), found.get("category"), found.get("stacklevel", 1)
     if isinstance(message, Warning):
@@ -137,12 +141,15 @@ def _is_near(frame: Frame | None, level: int) -> bool:
     return frame is not None and not frame.code.is_ours
 
 
-def give(message: Any, category: type, filename: str, line: int, namespace: dict | None, beyond: int) -> None:
+def give(
+    message: Any, category: type, filename: str, line: int, namespace: dict | None, beyond: int, source: Any = None
+) -> None:
     if namespace is None:
         filename, line, namespace = _caller(beyond)
     text = plain_of(message)
     registry = namespace.setdefault("__warningregistry__", {})
-    warnings.warn_explicit(text, category, filename, line, namespace.get("__name__", "<string>"), registry)
+    module = namespace.get("__name__", "<string>")
+    warnings.warn_explicit(text, category, filename, line, module, registry, source=source)
 
 
 def compile_with_warnings(text: str, filename: str, mode: str, flags: int) -> Any:

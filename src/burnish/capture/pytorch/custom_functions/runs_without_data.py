@@ -27,8 +27,11 @@ from ....foundation.torch_private import (
     push_on_torch_dispatch_stack,
     top_saved_tensors_default_hooks,
 )
-from ....ir.side_effect_free_kernels import PIVOTS, crashes, draws, has_meta_kernel, is_of_user
+from ....ir.graph import Value
+from ....ir.infer_types import types_without_data
+from ....ir.side_effect_free_kernels import has_meta_kernel
 from ....runtime.argument_trees import mapped
+from ....tensors.tensor_types import TensorType
 from ...guards.tensor_metadata import TENSOR_TYPES
 
 META = torch.device("meta")
@@ -93,14 +96,13 @@ def run_on_types(func: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
     given, named = mapped((args, kwargs), torch.Tensor, type_only)
     named = {name: value for name, value in named.items() if name not in ("generator", "pin_memory")}
     device = torch.device(named.get("device") or (devices[0] if devices else "cpu"))
-    has_device = not devices and any(argument.name == "device" for argument in schema.arguments)
     changes_shapes = torch.Tag.inplace_view in func.tags
     if has_meta_kernel(func.name()) or changes_shapes:
-        if "device" in named or has_device:
+        if "device" in named or not devices and any(argument.name == "device" for argument in schema.arguments):
             named["device"] = META
         made = func(*mapped(given, torch.device, lambda _: META), **named)
     else:
-        made = run_on_zeros(func, given, {**named, "device": device} if has_device else named, device)
+        made = made_without_data(func, args, kwargs)
     if changes_shapes:
         with DisableTorchDispatch():
             func(*args, **kwargs)
@@ -115,31 +117,30 @@ def run_on_types(func: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
     return mapped(made, torch.Tensor, wrapped)
 
 
-def run_on_zeros(func: Any, args: tuple, kwargs: dict[str, Any], device: torch.device) -> Any:
-    """Torch's own kernels without data would import Dynamo. Those of torch with data give the same types for zeros, if
-    their tags do not say that they depend on data."""
-    depends_on_data = torch.Tag.data_dependent_output in func.tags or torch.Tag.dynamic_output_shape in func.tags
-    has_pivots = any(argument.name in PIVOTS for argument in func._schema.arguments)
-    if depends_on_data or has_pivots or is_of_user(func) or draws(func) or crashes(func):
-        raise RuntimeError(f"{func} cannot run on zeros")
-    types: dict[int, torch.Tensor] = {}
-    zeros: list[torch.Tensor] = []
+def made_without_data(func: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
+    """The results of an operator that torch would import Dynamo for, by the compiler's rules for types. What an
+    operator writes to it returns itself."""
+    written = {
+        name: args[k] if k < len(args) else kwargs.get(argument.name)
+        for k, argument in enumerate(func._schema.arguments)
+        if argument.alias_info is not None and argument.alias_info.is_write
+        for name in argument.alias_info.before_set
+    }
 
-    def filled(type_only: torch.Tensor) -> torch.Tensor:
-        made = torch.empty_strided(type_only.shape, type_only.stride(), dtype=type_only.dtype, device=device).zero_()
-        types[id(made)] = type_only
-        zeros.append(made)  # its identity is not used again before the end
-        return made
+    def made_of(type: TensorType, returned: Any) -> torch.Tensor:
+        if returned.alias_info is not None and returned.alias_info.is_write:
+            found = written[next(iter(returned.alias_info.before_set))]
+            if TensorType.of(found) != type:
+                raise RuntimeError(f"{func} gives a tensor another type")
+            return found.type_only
+        return torch.empty_strided(type.shape, type.stride, dtype=type.dtype, device=META)
 
-    def type_of(tensor: torch.Tensor) -> torch.Tensor:
-        found = types.get(id(tensor))
-        return like(tensor) if found is None else found
-
-    given, named = mapped((args, kwargs), torch.Tensor, filled)
-    made = mapped(func(*given, **named), torch.Tensor, type_of)
-    if any(x.shape != types[id(x)].shape for x in zeros):
-        raise RuntimeError(f"{func} gives a tensor another shape")
-    return made
+    given, named = mapped((args, kwargs), torch.Tensor, lambda tensor: Value(TensorType.of(tensor), "x"))
+    types, returns = types_without_data(func, given, named), func._schema.returns
+    if len(returns) != 1:
+        types = list(zip(types, returns, strict=True))
+        return tuple([made_of(*part) if isinstance(part[0], TensorType) else part[0] for part in types])
+    return mapped(types, TensorType, lambda type: made_of(type, returns[0]))
 
 
 def must_have_no_data(tensor: torch.Tensor) -> None:
