@@ -2,6 +2,7 @@
 untraced calls are detected. Each begins with nothing compiled, the default stance, one random seed and one thread."""
 
 import atexit
+import functools
 import gc
 import os
 import re
@@ -44,6 +45,18 @@ def frozen_heap():
     through more than 700,000 objects."""
     gc.collect()
     gc.freeze()
+
+
+@pytest.fixture(autouse=True, scope="session")
+def generated_once():
+    """LLVM generates the code of equal texts once: many tests compile the kernels of earlier ones. The code is loaded
+    and bound again each time."""
+    from burnish.codegen.llvm import compile_to_machine_code
+
+    with pytest.MonkeyPatch.context() as patch:
+        emitted = functools.lru_cache(1 << 12)(compile_to_machine_code.emitted)
+        patch.setattr(compile_to_machine_code, "emitted", emitted)
+        yield
 
 
 @pytest.fixture(autouse=True)

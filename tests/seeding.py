@@ -1,12 +1,17 @@
 """Resets the random number generators.
 
-`torch.manual_seed` keeps the stack for each kind of device that the process has not used: it reads the time of every
-file in it, three times, which takes 3 ms in a test. Here it is only called where there is a device to seed.
+`torch.manual_seed` keeps the stack for each kind of device that the process has not used, to show it if the device does
+not start. It reads the time of every file in it, three times, which takes longer than many a test: here no stacks are
+kept. Even so it imports Dynamo, and is only called where there is a device to seed.
 """
 
 import functools
+from types import SimpleNamespace
 
 import torch
+
+for device in (torch.cuda, torch.xpu, torch.mtia):
+    device.traceback = SimpleNamespace(format_stack=list)  # all that they use of it
 
 
 def seed(number: int) -> None:

@@ -32,6 +32,7 @@ from burnish.codegen.triton.triton_types import signature_type
 from burnish.schedule.loops.loop_ir import Kernel
 
 from .numpy_reference import NUMPY
+from .quick_triton_types import quick_types
 
 COMBINE = {
     name: InterpretedFunction(getattr(fn, "fn", fn))
@@ -59,7 +60,7 @@ class Interpreted:
 
     def __call__(self, *addresses: int | float, sizes: Sequence[int] = (), grid: int | None = None) -> None:
         """Addresses of buffers, and the values of numbers; sizes and the number of programs for symbolic kernels."""
-        with quick_reductions(), mended(), looking(), np.errstate(all="ignore"):
+        with quick_types(), quick_reductions(), mended(), looking(), np.errstate(all="ignore"):
             run(self.function, self.printed, addresses, sizes, self.printed.grid if grid is None else grid)
 
 

@@ -39,7 +39,7 @@ def watching():
             seen.words.append(event.data["text"])
             seen.programs += [event.data["program"]] if "program" in event.data else []
 
-    end = events.subscribe(note)
+    end = events.subscribe(note, ["segment", "guards.sizes"])
     try:
         yield seen
     finally:

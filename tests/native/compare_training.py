@@ -62,7 +62,7 @@ def alike(
         seen.planned += event.kind == "loops"
 
     options = {"never_slower": False, "on_error": "raise", "eager_random": True} | settings
-    stop = events.subscribe(note)
+    stop = events.subscribe(note, ["lower.refused", "lower.native", "loops"])
     try:
         with patch(**options):
             seed(0)

@@ -22,7 +22,7 @@ class Graphs:
 
     def __enter__(self):
         self.compiled, self.refused = 0, []
-        self.stop = events.subscribe(self.note)
+        self.stop = events.subscribe(self.note, ["loops", "lower.refused"])
         return self
 
     def __exit__(self, *_):
