@@ -25,6 +25,7 @@ from ..runtime.eager.tensor_object_state import (
     let_call_stand_alone,
     let_functions_stand_alone,
     let_leaves_stand_alone,
+    let_unstrided_stand_alone,
     why_native,
 )
 from ..runtime.linking import cuda_module_loader
@@ -56,8 +57,11 @@ def burnish(gm: GraphModule, example_inputs: list[Any]) -> CompiledFn:
         return run_eagerly_with_compiled_rng(gm)
     request = request_of(gm)
     has_symbols = request.symbolic_inputs is not None
-    if not needs_gradients(gm, example_inputs):
+    has_gradients = needs_gradients(gm, example_inputs)
+    if not has_gradients:
         let_leaves_stand_alone(gm)
+    if let_unstrided_stand_alone(gm, has_gradients):
+        events.emit("lower.native", text="calls with sparse tensors or the like run as they are", graph_module=gm)
     if has_steps(gm):
         for why in why_native(gm):
             events.emit("lower.native", text=f"functions of the user run as they are: {why}", graph_module=gm)
