@@ -118,3 +118,20 @@ def test_gradients_flow_through_lazy_views_at_a_graph_break(name):
 
     seen = alike(build, lambda i: (numbers(4, i),), steps=4)
     assert seen.refused == []
+
+
+def test_a_lazy_view_of_an_input_that_gradients_flow_into_shows_what_was_written():
+    def fn(x):
+        x.mul_(2)
+        return x.conj(), x.mH.mH
+
+    compiled = burnish.compile(fn)
+    for i in range(12):
+        mine, its = (numbers(4 + i % 5, i).requires_grad_() for _ in range(2))
+        want, got = fn(mine * 1), compiled(its * 1)
+        for a, b in zip(got, want, strict=True):
+            assert (a.is_conj(), a._is_view()) == (b.is_conj(), b._is_view())
+            torch.testing.assert_close(a, b)
+        sum(y.abs().sum() for y in want).backward()
+        sum(y.abs().sum() for y in got).backward()
+        torch.testing.assert_close(its.grad, mine.grad)
