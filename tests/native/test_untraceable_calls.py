@@ -159,12 +159,6 @@ def to_mkldnn(x):
     return (y.to_mkldnn() * 2).to_dense() + y.cos() * 2
 
 
-def sparse(x):
-    y = x.sin() + 1
-    made = torch.sparse_coo_tensor(torch.arange(6)[None], y, (6,))
-    return (made * 2).to_dense() + y.cos() * 2
-
-
 WEIGHT = nn.Parameter(torch.linspace(0.1, 1, 6))
 
 
@@ -175,7 +169,7 @@ def data(x):
 
 
 @pytest.mark.falls_back("refused")
-@pytest.mark.parametrize("fn", [many, to_mkldnn, sparse, data])
+@pytest.mark.parametrize("fn", [many, to_mkldnn, data])
 def test_graphs_that_are_not_divided_run_eagerly_as_a_whole(fn):
     """Many such calls cost a trace each, and most of some graphs cannot be compiled anyway."""
     with recorded("lower.refused", "lower.native") as seen, patch(never_slower=False), torch.no_grad():

@@ -24,6 +24,8 @@ CompiledFn = Callable[..., Any]
 REQUEST, INPUT = "burnish_request", "burnish_input"
 UNBACKED = "burnish_unbacked"
 """The mark of a node whose result has a size that depends on data."""
+UNSTRIDED = "burnish_unstrided"
+"""The mark of a node whose result is, or holds, a tensor without strides, such as a sparse one."""
 
 
 @dataclass(slots=True)

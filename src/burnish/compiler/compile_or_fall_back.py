@@ -25,6 +25,7 @@ from ..runtime.eager.tensor_object_state import (
     let_call_stand_alone,
     let_functions_stand_alone,
     let_leaves_stand_alone,
+    let_unstrided_stand_alone,
     why_native,
 )
 from ..runtime.linking import cuda_module_loader
@@ -38,6 +39,7 @@ from .adapters.adapter_order import Surroundings, wrap_in_adapters
 from .adapters.autocast_off import autocast_is_on
 from .adapters.eager_with_compiled_rng import draws_as_eager, run_eagerly_with_compiled_rng
 from .adapters.exit_global_state import REPEATABLE, switches_left
+from .adapters.lazy_conj_neg_views import outside_of_program
 from .adapters.specialize_numbers import LIMIT, compile_per_number, has_numbers, live_scalars_beside_sizes, own_copy
 from .adapters.write_back_inputs import inputs_to_write_back, writing_back
 from .check_symbolic_sizes import Check
@@ -55,8 +57,11 @@ def burnish(gm: GraphModule, example_inputs: list[Any]) -> CompiledFn:
         return run_eagerly_with_compiled_rng(gm)
     request = request_of(gm)
     has_symbols = request.symbolic_inputs is not None
-    if not needs_gradients(gm, example_inputs):
+    has_gradients = needs_gradients(gm, example_inputs)
+    if not has_gradients:
         let_leaves_stand_alone(gm)
+    if let_unstrided_stand_alone(gm, has_gradients):
+        events.emit("lower.native", text="calls with sparse tensors or the like run as they are", graph_module=gm)
     if has_steps(gm):
         for why in why_native(gm):
             events.emit("lower.native", text=f"functions of the user run as they are: {why}", graph_module=gm)
@@ -85,6 +90,9 @@ def as_asked(compile_graph: Callable[..., CompiledFn]) -> Callable[..., Compiled
 @pause_garbage_collection.paused()
 @own_builtins.usual()
 def _compile_for_sizes(gm: GraphModule, example_inputs: list[Any]) -> CompiledFn:
+    outside = outside_of_program(gm, example_inputs, _compile_for_sizes)
+    if outside is not None:
+        return outside
     symbolic_inputs = request_of(gm).symbolic_inputs
     written = inputs_to_write_back(gm, example_inputs) if needs_gradients(gm, example_inputs) else ()
     if written:

@@ -12,10 +12,10 @@ import torch
 from torch.nn.parameter import UninitializedTensorMixin
 
 from ...captured_graph.checkpoint_hooks import GIVEN, MARK, Mark
-from ...captured_graph.compile_request import INPUT, UNBACKED, InputFacts
+from ...captured_graph.compile_request import INPUT, UNBACKED, UNSTRIDED, InputFacts
 from ...captured_graph.lazy_graph_module import graph_module
 from ..guards.object_sources import is_module_state
-from ..guards.tensor_metadata import WithoutRules
+from ..guards.tensor_metadata import TENSOR_TYPES, WithoutRules, has_no_strides
 from ..numbers import live_scalars
 from ..pytorch import torch_call_roles
 from .torch_call_records import Handle, TorchCall
@@ -53,6 +53,8 @@ class GraphBuilder:
             node = self.nodes[i] = self.add_call(call)
             if i in unbacked:
                 node.meta[UNBACKED] = True
+            if i in self.recorder.unstrided:
+                node.meta[UNSTRIDED] = True
             if i in marks:
                 mark_region(node, *marks[i])
         self.add_clones(len(calls))
@@ -85,6 +87,8 @@ class GraphBuilder:
                     and not isinstance(example, UninitializedTensorMixin)
                 ):
                     facts = example.dtype, tuple(example.shape)
+                if type(example) in TENSOR_TYPES and has_no_strides(example):
+                    node.meta[UNSTRIDED] = True
             node.meta[INPUT] = InputFacts(is_module_state(handle.source), *facts)
 
     def add_call(self, call: TorchCall) -> torch.fx.Node:
@@ -137,7 +141,7 @@ class GraphBuilder:
         """Take a tensor out of a list directly after the call that returns it, so that no cut is between them."""
         with self.graph.inserting_after(self.last_item.get(node, node)):
             item = self.last_item[node] = self.graph.call_function(operator.getitem, (node, key))
-        for mark in (MARK, UNBACKED):
+        for mark in (MARK, UNBACKED, UNSTRIDED):
             if mark in node.meta:
                 item.meta[mark] = node.meta[mark]
         return item

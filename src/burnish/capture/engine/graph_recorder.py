@@ -28,7 +28,7 @@ from ...tensors.collective_operators import is_wait
 from .. import breaks
 from ..guards.immutable_builtin_subclasses import base_of_value, value_of
 from ..guards.predict_growing_sizes import grown_dim
-from ..guards.tensor_metadata import TENSOR_TYPES, has_history, has_rules, is_tensor
+from ..guards.tensor_metadata import TENSOR_TYPES, has_history, has_no_strides, has_rules, is_tensor
 from ..interpreter.emulated_frames import at_line
 from ..interpreter.program_or_tracer_errors import internal
 from ..numbers import constant_arrays, numpy_tables, object_addresses, specialize_inexact_scalars
@@ -94,6 +94,7 @@ class Recorder(TorchFunctionMode):
         self.keeps_numbers = False  # those given to a library's operator may vary: see torch_library_operators
         self.facts_read: set[str] = set()  # by name: what the program has asked about tensors
         self.read_by_user: set[int] = set()  # calls that read a number for the user's code
+        self.unstrided: set[int] = set()  # calls that return tensors without strides, such as sparse ones
         self.name, self.filled = "", None  # of the call that is being recorded, and the dtype that its number must fit
         self.takes_sizes = False  # graph numbers are accepted as sizes: see unbacked_sizes
         self.seen = 0  # torch calls
@@ -184,6 +185,8 @@ class Recorder(TorchFunctionMode):
         if entry is not None and entry[0]() is result:
             return False  # an existing tensor: the call changed it, or returned it
         calls = self.calls
+        if has_no_strides(result):
+            self.unstrided.add(len(calls))
         table[id(result)] = (weakref.ref(result), Handle(len(calls)))
         calls.append(_new_call(TorchCall, (known.target, tuple(values[:count]), names, self.tracer.user_line())))
         return True
@@ -296,6 +299,8 @@ class Recorder(TorchFunctionMode):
     def register(self, value: Any, handle: Handle) -> None:
         """Remember which values a recorded call produced."""
         if is_tensor(value):
+            if type(value) in TENSOR_TYPES and has_no_strides(value):
+                self.unstrided.add(handle.call)  # type: ignore[arg-type]
             if self.handle_of(value) is None and id(value) not in self.tracer.origins:
                 self.known[id(value)] = (weakref.ref(value), handle)
         elif isinstance(value, (tuple, list)):
@@ -414,6 +419,7 @@ class Recorder(TorchFunctionMode):
             self.tracer.unbacked_sizes.forget(mark[0])
             self.forget_sizes(mark[0])
             self.read_by_user = {call for call in self.read_by_user if call < mark[0]}
+            self.unstrided = {call for call in self.unstrided if call < mark[0]}
         self.grown = {call: dim for call, dim in self.grown.items() if call < mark[0]}
         self.forget_inputs(mark[1])
 
@@ -431,6 +437,7 @@ class Recorder(TorchFunctionMode):
             if isinstance(handle.call, int) and handle.call >= start:
                 del self.known[key]
         del self.calls[start:]
+        self.unstrided = {call for call in self.unstrided if call < start}
         self.forget_sizes(start)
 
     def forget_sizes(self, start: int) -> None:

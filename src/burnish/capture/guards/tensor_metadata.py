@@ -44,6 +44,10 @@ from ...tensors.torch_state import TorchState
 TENSOR_TYPES = frozenset((torch.Tensor, torch.nn.Parameter))
 
 
+def has_no_strides(x: torch.Tensor) -> bool:
+    return x.layout is not torch.strided or x.is_nested
+
+
 def is_tensor(value: Any) -> bool:
     """``isinstance(value, torch.Tensor)``, faster, and without asking the object itself for its class."""
     return torch.Tensor in type(value).__mro__

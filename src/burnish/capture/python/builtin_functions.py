@@ -107,9 +107,10 @@ PURE = frozenset(
     )
 ) - {operator.setitem, operator.delitem, operator.iadd, operator.iconcat}
 LIVE_OF_MATH = """
-    sqrt exp log sin cos tan tanh atan atan2 hypot log1p floor ceil trunc isnan isinf isfinite pow log2 log10 fabs
+    sqrt exp log sin cos tan tanh atan atan2 hypot log1p floor ceil trunc isnan isinf isfinite pow log2 log10 fabs asin
+    acos sinh cosh asinh acosh atanh expm1 exp2 cbrt erf erfc gamma lgamma degrees radians copysign fmod remainder ldexp
 """.split()
-LIVE_MATH = frozenset((abs, round, min, max, *map(vars(math).get, LIVE_OF_MATH)))
+LIVE_MATH = frozenset((abs, round, min, max, *(vars(math)[name] for name in LIVE_OF_MATH if hasattr(math, name))))
 
 
 def _math(function: Callable) -> Callable:

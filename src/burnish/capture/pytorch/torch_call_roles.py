@@ -61,7 +61,7 @@ SIZELESS = FACTS - frozenset(
 SIZE_DEPENDENT_SPLITS = {"split": 2, "unsafe_split": 2, "chunk": 2, "unsafe_chunk": 2, "tensor_split": 2, "unbind": 1}
 
 # ... or on several dimensions, or in another way.
-OTHER_SIZE_DEPENDENT_SPLITS = frozenset("hsplit vsplit dsplit __iter__ unravel_index where nonzero".split())
+OTHER_SIZE_DEPENDENT_SPLITS = frozenset("hsplit vsplit dsplit __iter__ unravel_index".split())
 
 # Calls that return tensor data as Python values.
 READS = frozenset(

@@ -48,8 +48,9 @@ from .example_inputs import (
     unsettled_symbols,
 )
 from .linear_sizes import LeafSize
-from .meta_shape_replay import NotRepeatable, ShapeReplay, succeeds
+from .meta_shape_replay import NotRepeatable, succeeds
 from .size_symbols import FAR, LEAST, NUMBER, SizeSymbols, SymbolPlace, follows_from
+from .unbacked_replay import ReplayBesideUnbacked
 from .unbacked_sizes import size_query
 
 if TYPE_CHECKING:
@@ -103,7 +104,7 @@ class SymbolicSizes:
         self.symbols = SizeSymbols(tracer)
         self.given: dict[int, tuple[torch.Tensor, tuple[Any, ...], tuple[int, ...]]] = {}
         """For inputs with symbolic dimensions, by id: the shape, of numbers and live scalars, and memory order."""
-        self.replay = ShapeReplay(self.symbols, tracer.recorder, self.given)
+        self.replay = ReplayBesideUnbacked(self.symbols, tracer.recorder, self.given)
         self.claims: dict[tuple, tuple[Handle, Any]] = {}
         """Sizes of results that the program has seen: by call, path and dimension, the result and the formula."""
         self.transforms: list[Any] = []
@@ -149,7 +150,7 @@ class SymbolicSizes:
             Like.of(x) if k in inputs.shapes and isinstance(x, torch.Tensor) else x for k, x in enumerate(inputs.given)
         ]
         return SizeBox(
-            list(self.tracer.recorder.calls),
+            list(map(self.tracer.unbacked_sizes.repeatable, range(len(self.tracer.recorder.calls)))),
             replace(inputs, given=given),
             equal,
             [(handle, dim, number(size)) for (_, _, dim), (handle, size) in self.claims.items()],

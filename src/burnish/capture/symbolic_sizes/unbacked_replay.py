@@ -10,6 +10,7 @@ depends on one of those counts as unknown, whatever its size.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -106,15 +107,7 @@ class UnbackedReplay(ShapeReplay):
         return self.probe.input(example, sizes, tuple(reversed(range(len(sizes)))))  # type: ignore[union-attr]
 
     def without_masks(self, key: Any, count: int) -> Any:
-        """An index with positions in place of each mask."""
-        found: list[Any] = []
-        for part in parts_of(key):
-            if is_mask(part):
-                example = torch.empty((), dtype=torch.int64, device=part.device)
-                found += [self.tensor(example, [count]) for _ in range(part.ndim)]
-            else:
-                found.append(part)
-        return tuple(found)
+        return without_masks(key, lambda example: self.tensor(example, [count]))
 
     def moved(self, source: UncomputedCall, size: int, number: int) -> int:
         """The size at a point."""
@@ -216,6 +209,51 @@ class UnbackedReplay(ShapeReplay):
     def may_have_unknown_size(self, handle: Handle) -> bool:
         values = self.values(handle)
         return values is None or len({tuple(x.shape for x in tensors_in(value)) for value in values}) > 1
+
+
+class ReplayBesideUnbacked(ShapeReplay):
+    """The replay that finds how shapes depend on symbols: sizes that depend on data are those of this run."""
+
+    def result(self, call: int, number: int) -> Any:
+        made = self.recorder.tracer.unbacked_sizes.repeatable(call)
+        return self.perform(made.target, self.filled(made.args, number), self.filled(made.kwargs, number))
+
+
+class ObservedSizes:
+    """In place of a call with sizes that depend on data: its result has those of this run. Its other sizes are those of
+    its arguments."""
+
+    def __init__(self, source: UncomputedCall):
+        self.source = source
+
+    def without_data(self, call: Callable, *args: Any, **kwargs: Any) -> Any:
+        if self.source.name in WITH_MASK:
+            count = self.source.observed
+            key = without_masks(
+                args[1], lambda x: call(torch.empty, ((count,),), {"dtype": x.dtype, "device": x.device})
+            )
+            return call("__getitem__", (args[0], key), {})
+        made = [
+            call(torch.empty, (shape,), {"dtype": dtype, "device": device})
+            for shape, _, dtype, device in self.source.observed
+        ]
+        return tuple(made) if self.source.is_sequence else made[0]
+
+
+OF_NO_OTHER_SIZE = ("nonzero", "argwhere", "masked_select", "where", "bincount")
+"""Calls whose results have no size of an argument."""
+
+
+def without_masks(key: Any, positions: Callable[[torch.Tensor], Any]) -> tuple[Any, ...]:
+    """An index with positions in place of each mask."""
+    found: list[Any] = []
+    for part in parts_of(key):
+        if is_mask(part):
+            example = torch.empty((), dtype=torch.int64, device=part.device)
+            found += [positions(example) for _ in range(part.ndim)]
+        else:
+            found.append(part)
+    return tuple(found)
 
 
 def places_of(key: tuple, rank: int) -> Any:

@@ -18,11 +18,20 @@ from typing import Any
 import torch
 
 from .. import breaks
-from ..engine.torch_call_records import Handle
+from ..engine.torch_call_records import Handle, TorchCall
 from ..guards.tensor_metadata import TENSOR_TYPES
 from ..numbers import graph_numbers, live_scalars
 from ..pytorch import torch_call_roles
-from .unbacked_replay import TAKE_SIZES, WITH_MASK, UnbackedReplay, UncomputedCall, is_mask, parts_of
+from .unbacked_replay import (
+    OF_NO_OTHER_SIZE,
+    TAKE_SIZES,
+    WITH_MASK,
+    ObservedSizes,
+    UnbackedReplay,
+    UncomputedCall,
+    is_mask,
+    parts_of,
+)
 
 
 def repeated_dim(args: tuple, kwargs: dict, tensor: torch.Tensor) -> int:
@@ -101,6 +110,13 @@ class UnbackedSizes:
         self.reads = {at for at in self.reads if at < call}
         self.replay = UnbackedReplay(self.recorder, self.sources)
 
+    def repeatable(self, call: int) -> TorchCall:
+        """A call, or what is repeated without data in its place."""
+        made, source = self.recorder.calls[call], self.sources.get(call)
+        if source is None or source.name not in (*WITH_MASK, *OF_NO_OTHER_SIZE):
+            return made
+        return made._replace(target=ObservedSizes(source))
+
     # ---- shapes
 
     def asked(self, name: str, tensor: Any, arguments: Sequence[Any]) -> Any:
@@ -142,7 +158,9 @@ class UnbackedSizes:
         unknown = self.replay.unknown_dims(handle, tensor)
         if not unknown:
             return None
-        return tuple(self.size(tensor, handle, k) if k in unknown else size for k, size in enumerate(tensor.shape))
+        symbolic = self.tracer.symbolic_sizes
+        sizes = symbolic is not None and symbolic.shape_of(tensor) or tensor.shape
+        return tuple(self.size(tensor, handle, k) if k in unknown else size for k, size in enumerate(sizes))
 
     def size(self, tensor: torch.Tensor, handle: Handle, dim: int) -> Any:
         found = self.read.get((id(tensor), dim))

@@ -69,6 +69,14 @@ call_shape("aten.embedding_dense_backward.default")(
 )
 
 
+@call_shape("aten._embedding_bag_backward.default")
+def embedding_bag_backward(a: Any) -> TensorType:
+    """Sums have no `maximum_indices` and need no `offset2bag`: both are empty, and its kernel cannot be asked then."""
+    if a.sparse:
+        raise NoRule("a sparse gradient")
+    return fresh(a.grad, (a.num_weights, a.grad.shape[1]))
+
+
 @shape("aten.index_select.default")
 def index_select(x: TensorType, dim: int, index: TensorType) -> TensorType:
     dim = wrapped_dim(dim, x.ndim)

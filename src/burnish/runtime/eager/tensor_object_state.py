@@ -20,7 +20,8 @@ from typing import Any
 import torch
 from torch.fx import GraphModule, Node
 
-from ...captured_graph.compile_request import request_of
+from ...captured_graph.checkpoint_hooks import MARK
+from ...captured_graph.compile_request import UNSTRIDED, request_of
 from ...concurrency.compute_once import once
 from ...foundation.torch_private import OPDEFS, OpOverload, OpOverloadPacket
 from ...tensors.collective_operators import is_collective_operator
@@ -114,20 +115,44 @@ MOST_ALONE = 4
 
 def let_call_stand_alone(gm: GraphModule, position: int | None) -> bool:
     """For a graph that could not be traced because of the call at this position: all calls of the same function run as
-    they are. Returns whether that leaves enough to compile. Parts of a graph do not know what happens to its inputs and
-    results afterwards, nor that ``x.data`` has its own version counter."""
+    they are. Returns whether that leaves enough to compile."""
     request, nodes = request_of(gm), list(gm.graph.nodes)
-    if position is None or request.overwritten_inputs or request.outputs_are_inference:
+    if position is None or not can_be_cut(gm):
         return False
     same = [node for node in nodes if node.target == nodes[position].target]
     parts = {operator.getitem, same[0].target}
     rest = [node for node in nodes if node.op not in ("placeholder", "output") and node.target not in parts]
     if request.calls_alone + len(same) > MOST_ALONE or len(rest) < 3 * len(same):
         return False
-    if any(getattr(node.target, "torch_attribute", None) == "data" or node.target is set_data_ for node in nodes):
-        return False
     request.calls_alone += len(same)
     for node in same:
+        node.meta[ALONE] = True
+    return True
+
+
+def can_be_cut(gm: GraphModule) -> bool:
+    """Parts of a graph do not know what happens to its inputs and results afterwards, nor that ``x.data`` has its own
+    version counter."""
+    request = request_of(gm)
+    return not (request.overwritten_inputs or request.outputs_are_inference) and not any(
+        getattr(node.target, "torch_attribute", None) == "data" or node.target is set_data_ for node in gm.graph.nodes
+    )
+
+
+def let_unstrided_stand_alone(gm: GraphModule, has_gradients: bool) -> bool:
+    """Calls that take or return sparse tensors and the like, or have such gradients, run as they are if that leaves
+    enough to compile. Returns whether there are any."""
+    nodes = [node for node in gm.graph.nodes if node.op not in ("placeholder", "output")]
+    found = [
+        node
+        for node in nodes
+        if any(UNSTRIDED in each.meta for each in (node, *node.all_input_nodes))
+        or has_gradients
+        and any(node.kwargs.get(name) is True for name in ("sparse", "sparse_grad"))
+    ]
+    if not found or len(nodes) < 3 * len(found) or not can_be_cut(gm) or any(MARK in node.meta for node in nodes):
+        return False
+    for node in found:
         node.meta[ALONE] = True
     return True
 
