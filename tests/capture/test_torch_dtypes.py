@@ -1,8 +1,12 @@
 """Dtype and device logic: promotion, casts, comparison of dtypes, and inputs that change their dtype between calls."""
 
+import pytest
 import torch
 from torch import nn
 
+import burnish
+
+from ..recorded_events import recorded
 from .harness import program
 
 DTYPES = (torch.float32, torch.float64, torch.int64, torch.bool, torch.bfloat16)
@@ -168,3 +172,22 @@ def test_classes_are_given_as_dtypes():
         )
 
     return fn, [(torch.randn(3),), (torch.randn(2),), (torch.randn(3),)]
+
+
+@pytest.mark.parametrize(
+    "fn",
+    [
+        lambda x: (x * 2).type(torch.float64) + x.shape[0],
+        lambda x: (x * 2).type(torch.float32).type(dtype=torch.int64).cumsum(0),
+        lambda x: (x.t().type(torch.DoubleTensor) * 2, x.type("torch.HalfTensor") + 1),
+        lambda x: x * len(x.type()) + (x.type(torch.float32) is x),
+    ],
+    ids=("number", "twice", "class", "name"),
+)
+def test_type_serves_all_sizes(fn):
+    compiled = burnish.compile(fn, backend="eager")
+    with recorded("segment", datum="segment") as segments:
+        for size in (3, 5, 6, 4, 9, 17, 8, 12, 33, 40):
+            x = torch.randn(size, 4)
+            torch.testing.assert_close(compiled(x), fn(x), rtol=0, atol=0, check_stride=True)
+    assert len(segments) == 2

@@ -29,6 +29,15 @@ def test_masked_elements():
 
 
 @program(breaks=0)
+def test_masked_elements_of_another_type():
+    def fn(x):
+        y = x[x > 0]
+        return y.type(torch.float64) * 2, y.type(), torch.nonzero(x > 0).type(torch.int32) + 1
+
+    return fn, rows()
+
+
+@program(breaks=0)
 def test_masked_rows_and_columns():
     def fn(x):
         y = x[x[:, 0] > 0]

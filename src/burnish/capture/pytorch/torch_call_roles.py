@@ -52,7 +52,7 @@ NOT_IN_GUARDS = {name: getattr(Tensor, name) for name in "storage_offset is_shar
 # The facts that do not depend on sizes (from 2 on).
 SIZELESS = FACTS - frozenset(
     """
-    shape nbytes size stride numel nelement storage_offset is_same_size type __len__ broadcast_shapes
+    shape nbytes size stride numel nelement storage_offset is_same_size __len__ broadcast_shapes
     _debug_has_internal_overlap __dir__
 """.split()
 )
