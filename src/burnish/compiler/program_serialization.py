@@ -29,6 +29,7 @@ from ..concurrency.compute_once import once
 from ..concurrency.outside_errors import reraise_from_outside
 from ..foundation.torch_private import OpOverload, increment_version
 from ..ir.untraceable_graph import NumberLost, Untraceable
+from ..ops.elementwise import live_scalar_nodes
 from ..runtime.disk.disk_cache import disk_cache
 from ..runtime.linking import torch_blas_symbols, torch_thread_pool, vector_math_symbols
 from ..runtime.program.call_origins import CallOrigins
@@ -51,7 +52,7 @@ RECORDS: dict[str, str] = {
     for module, names in {
         "compiler.check_symbolic_sizes": "Reach",
         "compiler.program_recipe": "Recipe Plain Frozen Halved Divided",
-        "runtime.program.unbound_driver": "UnboundDriver ArenaView",
+        "runtime.program.unbound_driver": "UnboundDriver ArenaView ArenaElement",
         "runtime.program.unbound_symbolic_driver": "UnboundSymbolicDriver SymbolicLaunch SymbolicEntry SymbolicView",
         "runtime.program.native_call_sequence": "NativeCalls InArena Fixed Moving",
         "runtime.program.autograd_function": "GradientLayout",
@@ -273,6 +274,9 @@ class EntryWriter:
             return ["operator", str(x)]
         if x is increment_version:
             return ["increment_version"]
+        number = live_scalar_nodes.name_of(x)
+        if number is not None:
+            return ["number", number]
         module, name = getattr(x, "__module__", None) or "", getattr(x, "__qualname__", "")
         if module.startswith(OURS) and getattr(sys.modules[module], name, None) is x:
             return ["ours", module.removeprefix(OURS), name]
@@ -358,6 +362,13 @@ def operator(name: str) -> Any:
     return getattr(getattr(getattr(torch.ops, namespace), operator), overload)
 
 
+def function_of_numbers(name: str) -> Any:
+    found = live_scalar_nodes.function_of(name)
+    if live_scalar_nodes.name_of(found) != name:
+        raise ValueError(f"the function {name!r:.40} of numbers")
+    return found
+
+
 def constant(kind: type, name: str) -> Any:
     found = getattr(torch, name)
     if type(found) is not kind:
@@ -377,6 +388,7 @@ MAKE: dict[str, Callable[[list], Any]] = {
     **{name: lambda parts, kind=kind: constant(kind, parts[0]) for kind, name in TORCH.items()},
     "operator": lambda parts: operator(parts[0]),
     "ours": lambda parts: getattr(importlib.import_module(OURS + parts[0]), parts[1]),
+    "number": lambda parts: function_of_numbers(parts[0]),
     "increment_version": lambda parts: increment_version,
 }
 

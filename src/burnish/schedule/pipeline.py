@@ -34,6 +34,7 @@ from .memory.in_place_library_calls import run_library_calls_in_place
 from .memory.liveness import place_in_arena
 from .memory.order_products import order_products
 from .memory.store_inputs_in_place import store_in_place
+from .memory.write_elements_together import write_elements_together
 from .partition.loop_or_library_call import Classes, classify_nodes
 from .partition.rematerialize_whole_step import memory_peak
 from .plan_steps import Call, MakeView, Plan, Step
@@ -76,6 +77,8 @@ def make_plan(
     calls = [step.node if isinstance(step, Call) else None for step in steps]
     checked = last_that_may_fail(calls)
     steps, placed = store_in_place(graph, steps, [values_touched(step) for step in steps], checked)
+    graph, steps, placed = write_elements_together(graph, steps, placed)
+    calls = [step.node if isinstance(step, Call) else None for step in steps]
     written, within = run_library_calls_in_place(graph, calls, [values_touched(step) for step in steps], checked)
     steps = [Call(step.node, written.get(step.node)) if isinstance(step, Call) else step for step in steps]
     in_place: dict[Value, Value] = {}

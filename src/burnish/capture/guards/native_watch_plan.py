@@ -46,6 +46,15 @@ Place = tuple[Any, bool, bool]
 made at the same address, its type is checked again before anything else."""
 
 TABLES = (dict, collections.OrderedDict)
+ORDERED = (dict, collections.defaultdict)
+"""Dictionaries that keep their keys and values in order while their content is the same."""
+
+
+class Entries(tuple):
+    """The keys or the values of a dictionary when the watch is made. The check has a list of them, made on each call:
+    the watch requires the dictionary's content instead. It is not kept, since it holds what is in it alive."""
+
+
 ATOMS = frozenset((type(None), bool, int, float, complex, str, bytes))
 NEVER_PINNED = (
     *(tuple, list, dict, set, frozenset, collections.deque, MappingProxyType, torch.Tensor, *ATOMS),
@@ -169,6 +178,8 @@ class WatchPlan:
         if kind is MappingProxyType:
             base = self.behind(source, base)
             kind = type(base)
+        if kind is Entries and type(key) is int:
+            return base[key], is_certain
         if kind in TABLES:
             holds = self.content(source, base, is_certain)  # its version before its items, see `Watch.dictionary`
             return base[key], holds
@@ -186,6 +197,20 @@ class WatchPlan:
         self.watch.list_item(base, key, value)
         self.states[id(source)] = (id(base), list.__len__(base))
         return value
+
+    def keys_of(self, source: Source, base: Any, key: Any, is_certain: bool) -> tuple[Any, bool]:
+        return self.entries_of(source, base, is_certain, dict.keys)
+
+    def values_of(self, source: Source, base: Any, key: Any, is_certain: bool) -> tuple[Any, bool]:
+        return self.entries_of(source, base, is_certain, dict.values)
+
+    def entries_of(
+        self, source: Source, base: Any, is_certain: bool, entries: Callable[[dict], Any]
+    ) -> tuple[Entries, bool]:
+        if type(base) not in ORDERED:
+            raise Unwatchable
+        holds = self.content(source, base, is_certain)  # its version before its entries
+        return Entries(entries(base)), holds
 
     def entry_of(self, source: Source, base: Any, key: Any, is_certain: bool) -> tuple[Any, bool]:
         if issubclass(type(base), dict):
@@ -261,6 +286,8 @@ class WatchPlan:
             return self.locate(expected)[1] and is_fixed
         if not is_fixed:
             return kind == "tensor" and self.looks_at(source, obj, expected)
+        if type(obj) is Entries:
+            return kind in ("type", "length", "truth")  # as long as the dictionary's content is the same
         if kind in CONTENT and id(source) in self.unwatched:
             return False
         rule = RULES.get(kind)
@@ -375,7 +402,7 @@ class WatchPlan:
         for one in wanted:
             if not isinstance(one, Expression):
                 obj, is_fixed, _ = self.locate(one)
-                if is_fixed and type(obj) is not MappingProxyType:  # a class makes a new view on each access
+                if is_fixed and type(obj) not in (MappingProxyType, Entries):  # new objects on each access
                     found.append(id(obj))
                     continue
             found.append(argument(self.argument(one)))
@@ -443,6 +470,8 @@ FIXED: dict[str, Callable[[WatchPlan, Source, Any, Any, bool], tuple[Any, bool]]
     "own_members": WatchPlan.members_of,
     "item": WatchPlan.item_of,
     "entry": WatchPlan.entry_of,
+    "keys": WatchPlan.keys_of,
+    "values": WatchPlan.values_of,
     "cell": WatchPlan.cell_of,
     "attr": WatchPlan.field_of,
 }

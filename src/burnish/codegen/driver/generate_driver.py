@@ -34,6 +34,7 @@ from ... import events
 from ...foundation.torch_private import increment_version
 from ...ir.graph import Alias, Node, Value
 from ...ops.burnish_primitives import ORDER_AFTER, PREPARE, RUN
+from ...ops.elementwise.live_scalar_nodes import ITEM, NUMBER
 from ...runtime.eager.eager_primitives import FUNCTIONS
 from ...runtime.linking import cuda_module_loader
 from ...runtime.linking.cuda_module_loader import CudaKernel
@@ -46,10 +47,12 @@ from ...schedule.library.own_kernels.matmul_tiling_and_packing import Stream
 from ...schedule.loops.build_kernel import Launch
 from ...schedule.memory.liveness import INTO, is_native, writes_into
 from ...schedule.plan_steps import Call, MakeView, Plan, line_of, name_of
+from ...tensors.devices import is_host
 from ...tensors.tensor_types import NumberType
 from ...tensors.views.view_maps import view_offset
 from ...tensors.weight_packing import LayerPanels, Panels
 from .last_uses_by_step import first_write, last_uses
+from .number_expressions import number_expression
 from .value_storage import ValueStorage
 
 
@@ -111,6 +114,7 @@ class DriverWriter(ValueStorage):
             self.plan.arena,
             self.arena_views,
             self.number_slots,
+            self.read_elements,
             self.takes,
             self.binds,
             CallOrigins(self.steps, list(map(name_of, steps)), list(map(line_of, steps))),
@@ -271,6 +275,15 @@ class DriverWriter(ValueStorage):
             left = "".join(f"{self.result(value)}, " for value in node.results)
             self.line(f"{left} = {name}({', '.join(self.argument(arg) for arg in node.args[1:])})")
             return
+        if node.op is NUMBER:
+            function, *operands = node.args
+            written = number_expression(self, function, list(map(self.argument, operands)))
+            self.line(f"{self.result(node.results[0])} = {written}")
+            return
+        if node.op.name == ITEM and not self.devices and is_host(node.args[0].type.device):
+            read = self.element(node.args[0])
+            self.line(f"{self.result(node.results[0])} = {read}")
+            return
         if node.op is ORDER_AFTER:  # its other operand only orders it, and may have no memory
             self.line(f"{self.result(node.results[0])} = {self.tensor(node.args[0])}")
             return
@@ -350,7 +363,10 @@ class DriverWriter(ValueStorage):
         names = [
             name
             for value in values
-            if (name := self.names.get(value)) is not None and "." not in name and value not in self.as_shown
+            if (name := self.names.get(value)) is not None
+            and "." not in name
+            and value not in self.as_shown
+            and not isinstance(value.type, NumberType)
         ]
         if names:
             self.let_go += names

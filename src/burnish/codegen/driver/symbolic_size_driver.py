@@ -42,6 +42,8 @@ from .generate_driver import DriverWriter
 class SymbolicDriverWriter(DriverWriter):
     """The driver for one example. Only its text and tables hold numbers that may differ."""
 
+    keeps_slots = False
+
     def __init__(
         self,
         plan: Plan,

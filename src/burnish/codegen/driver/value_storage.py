@@ -9,7 +9,7 @@ import torch
 
 from ...ir.graph import Node, Value
 from ...runtime.program.native_call_sequence import Entry, InArena, Moving
-from ...runtime.program.unbound_driver import ArenaView
+from ...runtime.program.unbound_driver import ELEMENT_KINDS, ArenaElement, ArenaView
 from ...schedule.plan_steps import MakeView, Plan
 from ...tensors.tensor_types import NumberType, TensorType
 from .driver_source import DriverText
@@ -17,6 +17,9 @@ from .view_elision import bases_of_unseen, handed_on, made_as_shown
 
 
 class ValueStorage(DriverText):
+    keeps_slots = True
+    """Whether places in the arena are known when a frame is made."""
+
     def __init__(self, plan: Plan, bound: Sequence[int]):
         super().__init__()
         self.plan = plan
@@ -25,13 +28,15 @@ class ValueStorage(DriverText):
         self.names: dict[Value, str] = {}
         self.rooms: dict[Node, str] = {}
         self.arena_views: dict[str, ArenaView] = {}
-        self.pointers: set[Value] = set()
+        self.pointers: set[str] = set()
+        """The names whose addresses the driver has read: an input and its new value have one name."""
         self.in_output_buffer = dict(plan.in_output_buffer)
         """Values in the memory of an output: the output, and bytes from its start. Views of them are added."""
         self.as_shown = made_as_shown(plan)
         self.bases = bases_of_unseen(plan)
         self.handed_on = handed_on(plan)
         self.number_slots: dict[str, torch.dtype] = {}
+        self.read_elements: dict[str, ArenaElement] = {}
 
     def entry(self, value: Value, further: int = 0) -> Entry:
         """The address of a value, plus `further` bytes."""
@@ -95,8 +100,8 @@ class ValueStorage(DriverText):
         name = self.names[value]
         if isinstance(value.type, NumberType):
             return self.number_pointer(value, name)
-        if value not in self.pointers:
-            self.pointers.add(value)
+        if name not in self.pointers:
+            self.pointers.add(name)
             if value in self.bound:
                 self.bound_pointers[f"{name}_p"] = value
             else:
@@ -106,14 +111,22 @@ class ValueStorage(DriverText):
     def number_pointer(self, value: Value, name: str) -> str:
         """Kernels read a number from a slot of the frame."""
         slot = f"number_{name}"
-        if value not in self.pointers:
-            self.pointers.add(value)
+        if name not in self.pointers:
+            self.pointers.add(name)
             self.number_slots[slot] = value.dtype
             if not value.dtype.is_floating_point:
                 # As in eager it is an error, which plain Python raises: the slot would take the lowest 64 bits.
                 self.line(f"if {name}.bit_length() > 63: raise OverflowError('int too big to convert')")
             self.line(f"frame.{slot}.value = {name}")
         return f"frame.{slot}_p"
+
+    def element(self, value: Value) -> str:
+        """The only element of a tensor on the host, as a Python number. Of one in the arena, the frame has a slot."""
+        if value not in self.plan.offsets or value.dtype not in ELEMENT_KINDS or not self.keeps_slots:
+            return f"{self.tensor(value)}.item()"
+        slot = f"element_{self.identifier(value.name)}"
+        self.read_elements[slot] = ArenaElement(value.dtype, self.plan.offsets[value])
+        return f"frame.{slot}.value"
 
     def show(self, step: MakeView) -> None:
         type = step.type

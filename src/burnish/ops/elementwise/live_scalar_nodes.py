@@ -21,6 +21,7 @@ from ...tensors.tensor_types import NumberType, TensorType
 from ..operator_record import NoRule, Op, record, shape
 
 NUMBER: Op = record("number")
+ITEM = "aten._local_scalar_dense.default"
 MODULES = {"operator": operator, "math": math, "builtins": builtins}
 BUILTINS = ("abs", "min", "max", "float", "int", "round", "pow")
 

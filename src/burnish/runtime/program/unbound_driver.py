@@ -69,6 +69,26 @@ class ArenaView(NamedTuple):
     offset: int
 
 
+class ArenaElement(NamedTuple):
+    """One element in the arena, which the driver reads as a Python number."""
+
+    dtype: torch.dtype
+    offset: int
+    """In bytes."""
+
+
+ELEMENT_KINDS: dict[torch.dtype, Any] = {
+    torch.float64: ctypes.c_double,
+    torch.float32: ctypes.c_float,
+    torch.int64: ctypes.c_int64,
+    torch.int32: ctypes.c_int32,
+    torch.int16: ctypes.c_int16,
+    torch.int8: ctypes.c_int8,
+    torch.uint8: ctypes.c_uint8,
+}
+"""The C types of elements that the driver reads without torch, which takes microseconds for each."""
+
+
 class UnboundDriver(NamedTuple):
     source: str
     things: dict[str, Any]
@@ -80,6 +100,8 @@ class UnboundDriver(NamedTuple):
     views: dict[str, ArenaView]
     numbers: dict[str, torch.dtype]
     """Slots of the frame from which kernels read a number."""
+    elements: dict[str, ArenaElement]
+    """Slots of the frame from which the driver reads a number that a kernel has stored."""
     takes: tuple[int, ...] | None = None
     """The inputs that the driver takes, where it does not take all; the others it needs are bound."""
     binds: tuple[int, ...] = ()
@@ -96,9 +118,9 @@ class UnboundDriver(NamedTuple):
 
     def frame_maker(self) -> Callable[..., Any]:
         """A function that makes a frame, in a new arena or in the given one."""
-        arena_bytes, views = self.arena, self.views
+        arena_bytes, views, elements = self.arena, self.views, self.elements
         tables: list[list[Entry]] = [calls.table() for calls in self.launches.values()]
-        frame_class, set_numbers = frame_class_of(self, ["arena", "bound", *views])
+        frame_class, set_numbers = frame_class_of(self, ["arena", "bound", *views, *elements])
 
         def make(arena: torch.Tensor | None = None) -> Any:
             frame: Any = frame_class()
@@ -111,6 +133,8 @@ class UnboundDriver(NamedTuple):
                 setattr(
                     frame, name, torch.as_strided(whole, view.shape, view.stride, whole.storage_offset() + view.offset)
                 )
+            for name, element in elements.items():
+                setattr(frame, name, ELEMENT_KINDS[element.dtype].from_address(base + element.offset))
             set_numbers(frame)
             for number, entries in enumerate(tables):
                 table = (ctypes.c_void_p * max(len(entries), 1))()

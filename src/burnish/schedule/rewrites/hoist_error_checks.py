@@ -10,7 +10,8 @@ placed as soon as its operand is available, and the operator itself then no long
 few numbers of inputs are enough for is computed first. So the indices of all KV caches, which a model computes layer by
 layer, are checked before any cache is written, and all layers write in place.
 
-So are Python's numbers that are computed from them, such as `1 / (1 - beta**step)`, which raise by themselves.
+So are Python's numbers that are computed from them, such as `1 / (1 - beta**step)`, which raise by themselves. Those
+that do not raise come with them: Python between two kernels would cost a call for each.
 
 A result without readers is replaced by its check:
 
@@ -29,13 +30,11 @@ from ...ir.frozen_values import is_random
 from ...ir.graph import Graph, Node, Value, map_values
 from ...ir.rewriter import Rewriter
 from ...ops.burnish_primitives import CHECK, VIEW
-from ...ops.elementwise.live_scalar_nodes import NUMBER
+from ...ops.elementwise.live_scalar_nodes import ITEM, NUMBER
 from ...ops.error_conditions import Condition, InRange, NotZero
 from ...ops.operator_record import Pointwise
 from ...ops.shapes.element_from_index_rules import IndexFunction
 from ...tensors.tensor_types import NumberType
-
-ITEM = "aten._local_scalar_dense.default"
 
 FEW = 64
 """Most elements of a value that is computed first."""
@@ -45,7 +44,7 @@ def hoist_error_checks(graph: Graph) -> Graph:
     """Returns the graph itself where nothing has to be checked early."""
     failing = {node: found for node in graph.nodes if node.results and (found := conditions_of(node))}
     late = writing_or_after(graph)
-    numbers = [node.results[0] for node in late if node.op is NUMBER and may_fail(node)]
+    numbers = [node.results[0] for node in late if node.op is NUMBER]
     if not failing and not numbers:
         return graph
     read = {value for node in graph.nodes for value in node.operands}
@@ -81,13 +80,14 @@ def computed_first(values: Iterable[Value]) -> set[Node]:
     return found
 
 
-def numbers_last(nodes: Sequence[Node]) -> list[Node]:
-    """Tensors are computed together, such as all counts of an optimizer, before Python reads numbers from them."""
-    late: dict[Value | None, Node] = {}
+def numbers_together(nodes: Sequence[Node]) -> list[Node]:
+    """Tensors are computed together, such as all counts of an optimizer, before Python reads numbers from them. So are
+    the tensors that need these numbers, before Python reads from those."""
+    turn: dict[Value | None, int] = {}
     for node in nodes:
-        if is_number(node) or not late.keys().isdisjoint(node.operands):
-            late[node.results[0]] = node
-    return [*(node for node in nodes if node.results[0] not in late), *late.values()]
+        last = max((turn.get(value, 0) for value in node.operands), default=0)
+        turn[node.results[0]] = last + (last % 2 != is_number(node))
+    return sorted(nodes, key=lambda node: turn[node.results[0]])
 
 
 def is_number(node: Node) -> bool:
@@ -126,7 +126,7 @@ class ErrorCheckHoister(Rewriter):
     def begin(self) -> None:
         for value in self.old.inputs:
             self.check(value)
-        for node in numbers_last([node for node in self.old.nodes if node in self.first]):
+        for node in numbers_together([node for node in self.old.nodes if node in self.first]):
             self.build.line = node.line
             args = map_values(node.args, self.env.__getitem__)
             kwargs = {name: map_values(arg, self.env.__getitem__) for name, arg in node.kwargs.items()}
