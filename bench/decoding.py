@@ -31,7 +31,7 @@ from typing import Any
 import torch
 
 import burnish
-from burnish.schedule.library.autotune_candidates import choose
+from burnish.schedule.library.autotune_library_calls import choose
 from burnish.schedule.library.call_specs import LinearSpec, QuantizedSpec
 from burnish.schedule.library.candidate import bound, empty
 from burnish.targets import cpu  # noqa: F401  registers our kernels

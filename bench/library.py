@@ -19,7 +19,7 @@ from dataclasses import dataclass, replace
 
 import torch
 
-from burnish.schedule.library.autotune_candidates import Measurements, candidates, choose
+from burnish.schedule.library.autotune_library_calls import Measurements, candidates, choose
 from burnish.schedule.library.call_candidates.convolution import in_channels_last
 from burnish.schedule.library.call_specs import Activation, AttentionSpec, ConvSpec, LinearSpec, MatmulSpec, Spec
 from burnish.tensors.tensor_types import TensorType

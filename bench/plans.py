@@ -68,7 +68,7 @@ def programs(name: str) -> Iterator[tuple[str, str]]:
 def pinned(rule: str) -> Iterator[None]:
     """Inside the block a rule chooses candidates; compiled code is kept, and nothing is read from disk."""
     import burnish
-    from burnish.schedule.library.autotune_candidates import memory
+    from burnish.schedule.library.autotune_library_calls import memory
 
     memory.pinned = lambda candidates: measured(candidates, rule)
     try:

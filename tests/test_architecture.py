@@ -145,7 +145,7 @@ NAMES_A_DEVICE = {
     "ops/target_record.py": "the record",
     "schedule/library/measure_candidates.py": "torch's switch for autocast",
 }
-"""Modules of the compiler that name a kind of device, and why. Others ask `tensors.devices` or the target."""
+"""Modules of the compiler that name a kind of device, and why. Others ask `tensors.device_facts` or the target."""
 
 
 def test_the_compiler_asks_records_what_a_device_can_do():

@@ -19,7 +19,7 @@ from burnish.compiler import compile_graph
 from burnish.runtime.disk import disk_cache
 from burnish.runtime.disk.compiler_identity import source_digest
 from burnish.runtime.disk.disk_cache import MAGIC, DiskCache
-from burnish.schedule.library.autotune_candidates import Measurements, choose, key_of, memory
+from burnish.schedule.library.autotune_library_calls import Measurements, choose, key_of, memory
 from burnish.schedule.library.call_specs import LinearSpec
 from burnish.targets import cpu
 from burnish.tensors.tensor_types import TensorType

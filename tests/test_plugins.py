@@ -32,7 +32,7 @@ with burnish.report("report.html"):
         torch.testing.assert_close(product(x, weight), x @ weight.T)
 assert "exp(max(" in plans[0], plans[0]
 
-from burnish.schedule.library.autotune_candidates import candidates
+from burnish.schedule.library.autotune_library_calls import candidates
 from burnish.schedule.library.call_specs import LinearSpec
 from burnish.tensors.tensor_types import TensorType
 f32 = [TensorType.contiguous(shape, torch.float32) for shape in ((8, 8), (4, 8))]

@@ -26,7 +26,7 @@ from torch import nn
 
 import burnish
 from burnish.schedule.library import choose_calls
-from burnish.schedule.library.autotune_candidates import Choice, candidates
+from burnish.schedule.library.autotune_library_calls import Choice, candidates
 from burnish.schedule.library.call_specs import Spec
 from burnish.schedule.library.candidate import Candidate, bound
 from burnish.settings import patch

@@ -11,7 +11,7 @@ from torch import nn
 import burnish
 from burnish.runtime.program.native_kernels import Words
 from burnish.schedule import pipeline as planning
-from burnish.schedule.library.autotune_candidates import candidates, memory
+from burnish.schedule.library.autotune_library_calls import candidates, memory
 from burnish.schedule.library.call_specs import LinearSpec
 from burnish.tensors.tensor_types import TensorType
 

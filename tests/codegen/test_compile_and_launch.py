@@ -14,7 +14,7 @@ import torch
 
 from burnish.codegen.llvm import compile_to_machine_code as compiling
 from burnish.codegen.llvm.compile_to_machine_code import compile_kernel, compile_kernels, object_code
-from burnish.codegen.llvm.functions import parallel_for_fallback
+from burnish.codegen.llvm.functions import torch_parallel_for_fallback
 from burnish.codegen.llvm.kernel_sequence import compile_sequence
 from burnish.codegen.llvm.print_kernel_module import PARALLEL, SYMBOL, print_module
 from burnish.codegen.llvm.target_cpu import host
@@ -259,7 +259,7 @@ def test_the_openmp_replacement_covers_every_range_once():
     found = torch_thread_pool.openmp_addresses()
     if not found:
         pytest.skip("this torch brings no libgomp")
-    made = load_code(object_code(parallel_for_fallback.OPENMP, host()), PARALLEL, found)
+    made = load_code(object_code(torch_parallel_for_fallback.OPENMP, host()), PARALLEL, found)
     chunk = ctypes.CFUNCTYPE(None, ctypes.c_int64, ctypes.c_int64, ctypes.c_void_p)
     run = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_int64, ctypes.c_int64, ctypes.c_int64, chunk, ctypes.c_void_p)
     for begin, end, grain in ((0, 10, 1), (5, 6, 1), (3, 103, 40), (0, 7, 100)):

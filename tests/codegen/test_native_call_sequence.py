@@ -15,7 +15,7 @@ from burnish.codegen.llvm.kernel_sequence import compile_sequence
 from burnish.compiler import compile_graph
 from burnish.runtime.program.native_call_sequence import Fixed, InArena, Moving, NativeCalls
 from burnish.schedule.library import choose_calls
-from burnish.schedule.library.autotune_candidates import Choice
+from burnish.schedule.library.autotune_library_calls import Choice
 from burnish.schedule.library.own_kernels.own_matmul_and_convolution import own_candidate
 
 from . import example_kernels as examples

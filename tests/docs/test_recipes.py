@@ -12,7 +12,7 @@ from burnish.capture.python import builtin_functions
 from burnish.lower import pipeline
 from burnish.ops import import_all_operators
 from burnish.ops.operator_record import RECORDS
-from burnish.schedule.library import autotune_candidates
+from burnish.schedule.library import autotune_library_calls
 from burnish.tensors import dtypes
 
 from . import pages
@@ -24,7 +24,7 @@ TABLES_OF_DTYPES = [table for name, table in vars(dtypes).items() if name.isuppe
 TABLES = (
     CATALOG,
     RECORDS,
-    autotune_candidates._WAYS,
+    autotune_library_calls._WAYS,
     builtin_functions.PYTHON_FUNCTIONS,
     *TABLES_OF_DTYPES,
     handler_registry.HANDLERS,
@@ -39,7 +39,7 @@ assert import_all_operators  # its import fills RECORDS
 @pytest.fixture
 def taken_back(monkeypatch):
     monkeypatch.setattr(pipeline, "PASSES", pipeline.PASSES)
-    monkeypatch.setattr(autotune_candidates.memory, "pinned", None)
+    monkeypatch.setattr(autotune_library_calls.memory, "pinned", None)
     before = [table.copy() for table in TABLES]
     scope = {"__name__": "recipe"}
     yield scope

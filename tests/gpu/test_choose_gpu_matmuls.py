@@ -14,7 +14,7 @@ import burnish
 from burnish.codegen.triton.compile_matmul import complain, printed_for
 from burnish.schedule.fusion import gpu_matmul_prologue_epilogue_fusion
 from burnish.schedule.library import autotune_gpu_matmul, gpu_matmul_spec
-from burnish.schedule.library.autotune_candidates import memory
+from burnish.schedule.library.autotune_library_calls import memory
 from burnish.schedule.library.gpu_matmul_spec import KernelSpec, LaunchableKernel, Maker, MatmulTiles
 from burnish.schedule.library.own_kernels.matmul_tiling_and_packing import Stream
 from burnish.tensors.tensor_types import TensorType

@@ -15,7 +15,7 @@ from burnish import events
 from burnish.ops.burnish_primitives import CONV, RUN
 from burnish.schedule.layouts.channels_last_strides import is_channels_last
 from burnish.schedule.library import gpu_convolution_times
-from burnish.schedule.library.autotune_candidates import memory
+from burnish.schedule.library.autotune_library_calls import memory
 from burnish.schedule.library.call_specs import ConvSpec
 from burnish.schedule.library.measure_candidates import Clock
 

@@ -5,7 +5,7 @@ import torch
 from torch.nn import functional as F
 
 import burnish
-from burnish.schedule.library.autotune_candidates import candidates
+from burnish.schedule.library.autotune_library_calls import candidates
 
 from ..recorded_events import recorded
 

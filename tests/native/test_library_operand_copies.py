@@ -6,7 +6,7 @@ from torch import nn
 
 import burnish
 from burnish.schedule.library import choose_calls
-from burnish.schedule.library.autotune_candidates import candidates
+from burnish.schedule.library.autotune_library_calls import candidates
 from burnish.schedule.plan_steps import Call
 
 from ..recorded_events import recorded

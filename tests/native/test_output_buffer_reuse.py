@@ -96,7 +96,7 @@ def test_buffer_that_a_convolution_has_copied_is_reused_for_its_result(own_kerne
 def librarys_kernels_only(monkeypatch):
     """Python calls every product, with tensors for the memory that it reads and writes."""
     from burnish.schedule.library import choose_calls
-    from burnish.schedule.library.autotune_candidates import candidates
+    from burnish.schedule.library.autotune_library_calls import candidates
 
     def choose(spec, **_):
         candidate = replace(next(c for c in candidates(spec) if c.run_into is not None and not c.prepare), steps=None)

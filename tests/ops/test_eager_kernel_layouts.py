@@ -7,7 +7,7 @@ import torch
 import torch.nn.functional as F
 from torch.utils._pytree import tree_leaves, tree_map_only
 
-from burnish.ops.eager_operand_layouts import ANY
+from burnish.ops.layouts_eager_accepts import ANY
 
 from .operator_samples import laid_out, operator_calls
 from .record_aten_calls import Dispatched

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from burnish.compiler import provide_guard_watch
-from burnish.concurrency.compute_once import once
+from burnish.concurrency.first_value_cache import once
 from burnish.runtime.linking import elf_linker
 from burnish.runtime.program import native_kernels
 from burnish.runtime.state_watch import native_watch

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 import torch
 
 import burnish.targets.cpu  # noqa: F401  (registers our own kernels)
-from burnish.schedule.library.autotune_candidates import candidates
+from burnish.schedule.library.autotune_library_calls import candidates
 from burnish.schedule.library.call_specs import Activation, AttentionSpec, ConvSpec, LinearSpec, MatmulSpec, Spec
 from burnish.schedule.library.candidate import Candidate, Operand, bound
 from burnish.schedule.library.measure_candidates import bind, random_tensor, why_not_as_said

@@ -9,7 +9,7 @@ import torch
 from burnish.codegen.llvm import target_cpu
 from burnish.codegen.llvm.functions import matmul
 from burnish.concurrency import waits_for_cores
-from burnish.schedule.library.autotune_candidates import (
+from burnish.schedule.library.autotune_library_calls import (
     AGAIN_SECONDS,
     BUSY_SECONDS,
     FROM_MEMORY,
@@ -142,7 +142,7 @@ def measurements(monkeypatch):
     """What the next measurements give, first to last."""
     to_come = []
     # The package's attribute of that name is the function, not the module.
-    module = sys.modules["burnish.schedule.library.autotune_candidates"]
+    module = sys.modules["burnish.schedule.library.autotune_library_calls"]
     monkeypatch.setattr(module, "measure", lambda candidates, seconds: to_come.pop(0))
     return to_come
 
@@ -180,7 +180,7 @@ def test_disturbed_measurement_overrides_the_prediction_only_by_a_wide_margin(me
 def test_on_a_busy_machine_measuring_waits_for_a_while(measurements, monkeypatch):
     """The probably fastest candidate is taken for now, and is not cached."""
     now = [0.0]
-    monkeypatch.setattr(sys.modules["burnish.schedule.library.autotune_candidates"], "perf_counter", lambda: now[0])
+    monkeypatch.setattr(sys.modules["burnish.schedule.library.autotune_library_calls"], "perf_counter", lambda: now[0])
     others = [replace(SPEC, x=f32(rows, 64)) for rows in range(40, 60)]
 
     class Slow(list):
@@ -188,7 +188,9 @@ def test_on_a_busy_machine_measuring_waits_for_a_while(measurements, monkeypatch
             now[0] += BUSY_SECONDS / 2 + 0.01
             return super().pop(at)
 
-    monkeypatch.setattr(sys.modules["burnish.schedule.library.autotune_candidates"], "measure", lambda *_: slow.pop(0))
+    monkeypatch.setattr(
+        sys.modules["burnish.schedule.library.autotune_library_calls"], "measure", lambda *_: slow.pop(0)
+    )
     slow = Slow([Measurement({"addmm": 1.0, "onednn": 2.0}, is_steady=False) for _ in range(3)])
     memory = Measurements()
     chosen = [choose(spec, seconds=0, memory=memory) for spec in others]

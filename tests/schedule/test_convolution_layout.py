@@ -9,7 +9,7 @@ from torch import nn
 import burnish
 from burnish.ops.burnish_primitives import RUN
 from burnish.schedule.layouts.channels_last_strides import is_channels_last
-from burnish.schedule.library.autotune_candidates import memory
+from burnish.schedule.library.autotune_library_calls import memory
 from burnish.schedule.library.measure_candidates import Measurement
 from burnish.settings import patch
 

@@ -10,7 +10,7 @@ import burnish
 import burnish.targets.cpu  # noqa: F401  (registers our own kernels)
 from burnish.ops.burnish_primitives import RUN
 from burnish.schedule.library import choose_calls as chooser
-from burnish.schedule.library.autotune_candidates import Choice, candidates
+from burnish.schedule.library.autotune_library_calls import Choice, candidates
 from burnish.schedule.library.own_kernels import matmul_tiling_and_packing
 from burnish.schedule.library.own_kernels.own_matmul_and_convolution import NAME as OWN
 from burnish.settings import patch

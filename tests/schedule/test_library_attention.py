@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from burnish.schedule.library.autotune_candidates import candidates
+from burnish.schedule.library.autotune_library_calls import candidates
 from burnish.schedule.library.call_candidates.attention import as_flash
 from burnish.schedule.library.call_specs import AttentionSpec
 from burnish.schedule.library.measure_candidates import bind

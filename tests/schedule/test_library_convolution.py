@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from burnish.schedule.layouts.channels_last_strides import channels_last_stride, is_channels_last
-from burnish.schedule.library.autotune_candidates import candidates
+from burnish.schedule.library.autotune_library_calls import candidates
 from burnish.schedule.library.call_candidates import mkl
 from burnish.schedule.library.call_candidates.convolution import eager_stride, in_channels_last
 from burnish.schedule.library.call_candidates.onednn_limits import why_not_fused as why_not

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from burnish.ops import target_record
-from burnish.schedule.library.autotune_candidates import candidates
+from burnish.schedule.library.autotune_library_calls import candidates
 from burnish.schedule.library.call_candidates import mkl
 from burnish.schedule.library.call_candidates.linear import why_not_plain
 from burnish.schedule.library.call_candidates.onednn_limits import why_not_fused as why_not

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from burnish.schedule.library.autotune_candidates import candidates
+from burnish.schedule.library.autotune_library_calls import candidates
 from burnish.schedule.library.call_specs import MatmulSpec
 from burnish.schedule.library.own_kernels import matmul_tiling_and_packing
 

@@ -10,10 +10,10 @@ from torch.nn.functional import scaled_dot_product_attention
 import burnish
 import burnish.targets.cpu  # noqa: F401  (registers our own kernels)
 from burnish.schedule.library import choose_calls
-from burnish.schedule.library.autotune_candidates import choose
+from burnish.schedule.library.autotune_library_calls import choose
 from burnish.schedule.library.call_specs import AttentionSpec
 from burnish.schedule.library.own_kernels import matmul_tiling_and_packing
-from burnish.schedule.library.own_kernels.attention_tiling import own_attention, why_not_attention
+from burnish.schedule.library.own_kernels.query_block_attention import own_attention, why_not_attention
 from burnish.tensors.tensor_types import TensorType
 
 from ..recorded_events import recorded
@@ -200,7 +200,7 @@ def own_attention_only(monkeypatch):
         return choose(spec, seconds=0.001, accept=lambda candidate: candidate.name == "own")
 
     monkeypatch.setattr(choose_calls, "choose", prefer_own)
-    monkeypatch.setattr(sys.modules["burnish.schedule.library.autotune_candidates"], "SMALL", 0)
+    monkeypatch.setattr(sys.modules["burnish.schedule.library.autotune_library_calls"], "SMALL", 0)
 
 
 def test_it_is_used_in_compiled_inference_and_training_keeps_torchs(own_attention_only):

@@ -11,7 +11,7 @@ from burnish.codegen.llvm.functions import matmul
 from burnish.ops.scalar_ir import cast, const, make, select
 from burnish.schedule.fusion.epilogue_fusion import SUMS
 from burnish.schedule.layouts.channels_last_strides import channels_last_stride
-from burnish.schedule.library.autotune_candidates import Measurements, candidates, key_of, tuned
+from burnish.schedule.library.autotune_library_calls import Measurements, candidates, key_of, tuned
 from burnish.schedule.library.call_specs import ConvSpec, LinearSpec
 from burnish.schedule.library.measure_candidates import bind
 from burnish.schedule.library.own_kernels import matmul_tiling_and_packing

@@ -11,7 +11,7 @@ from burnish.codegen.llvm.compile_to_machine_code import emitted, symbols
 from burnish.codegen.llvm.functions.quantized import int4_fixed_point_product, integer_product, quantized_product_code
 from burnish.codegen.llvm.target_cpu import preset
 from burnish.runtime.program.native_kernels import load
-from burnish.schedule.library.autotune_candidates import candidates, choose
+from burnish.schedule.library.autotune_library_calls import candidates, choose
 from burnish.schedule.library.call_specs import IntegerSpec, QuantizedSpec
 from burnish.schedule.library.candidate import bound
 from burnish.schedule.library.measure_candidates import bind

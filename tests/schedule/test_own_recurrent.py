@@ -7,7 +7,7 @@ from torch import nn
 import burnish
 import burnish.targets.cpu  # noqa: F401  (registers our own kernels)
 from burnish.schedule.library import choose_calls
-from burnish.schedule.library.autotune_candidates import candidates, choose
+from burnish.schedule.library.autotune_library_calls import candidates, choose
 from burnish.schedule.library.call_candidates.recurrent import MOST_SCRATCH, own_recurrent, why_not_recurrent
 from burnish.schedule.library.call_specs import RecurrentSpec
 from burnish.schedule.library.measure_candidates import bind

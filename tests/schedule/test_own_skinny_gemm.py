@@ -12,7 +12,7 @@ from burnish.codegen.llvm.functions import skinny_gemm
 from burnish.codegen.llvm.functions.skinny_gemm_code import SkinnyGemmForm
 from burnish.codegen.llvm.target_cpu import preset
 from burnish.runtime.program.native_kernels import load
-from burnish.schedule.library.autotune_candidates import Measurements, candidates, choose
+from burnish.schedule.library.autotune_library_calls import Measurements, candidates, choose
 from burnish.schedule.library.call_specs import Activation, LinearSpec
 from burnish.schedule.library.candidate import bound
 from burnish.schedule.library.measure_candidates import Measurement, bind

@@ -8,7 +8,7 @@ import torch
 from burnish.errors import InternalError
 from burnish.ops.burnish_primitives import RUN
 from burnish.schedule.layouts.verify_plan_layouts import faults_of_call
-from burnish.schedule.library.autotune_candidates import candidates
+from burnish.schedule.library.autotune_library_calls import candidates
 from burnish.schedule.library.call_specs import MatmulSpec
 from burnish.schedule.pipeline import make_plan
 from burnish.tensors.tensor_types import TensorType

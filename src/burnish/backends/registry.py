@@ -31,7 +31,7 @@ from ..captured_graph.lazy_graph_module import without_hooks
 from ..compiler import CompiledFn
 from ..compiler.adapters.specialize_numbers import compile_per_number, has_numbers, own_copy
 from ..concurrency import thread_locks
-from ..concurrency.compute_once import once
+from ..concurrency.first_value_cache import once
 from ..concurrency.outside_errors import reraise_from_outside
 from ..errors import BackendError, BurnishError, UserError, did_you_mean, warn
 from .tracing_context import tracing_context

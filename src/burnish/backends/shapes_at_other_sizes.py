@@ -20,7 +20,7 @@ import torch
 import torch.nn.functional as F
 
 from ..captured_graph.warnings_already_given import call_quietly
-from ..concurrency.compute_once import once
+from ..concurrency.first_value_cache import once
 from ..concurrency.outside_errors import reraise_from_outside
 from ..ir.untraceable_graph import Untraceable
 from ..tensors.eager_strides import packed_stride

@@ -13,7 +13,7 @@ import importlib
 import os
 import threading
 
-from ..concurrency.compute_once import once
+from ..concurrency.first_value_cache import once
 from ..concurrency.loaded_modules import loaded
 from ..runtime.disk.disk_cache import disk_cache
 

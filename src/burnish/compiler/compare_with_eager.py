@@ -38,7 +38,7 @@ from ..runtime.program.autograd_function import autograd_is_watched
 from ..runtime.program.restore_inputs_on_error import half_done
 from ..runtime.segment_records import SegmentsToUpdate
 from ..settings import current
-from ..tensors.devices import DEVICES
+from ..tensors.device_facts import DEVICES
 from . import CompiledFn
 from .record_backward_for_check import GradientsOfCall, has_history
 

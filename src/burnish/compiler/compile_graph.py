@@ -14,9 +14,9 @@ from ..codegen.driver.generate_driver import write_driver
 from ..codegen.llvm.compile_to_machine_code import OBJECT_CODE, toolchain_key
 from ..codegen.llvm.functions.frozen_weights_compare import memory_comparer
 from ..codegen.llvm.kernel_sequence import runner
-from ..concurrency.compute_once import once
-from ..ir.gradient_signature import Gradients
+from ..concurrency.first_value_cache import once
 from ..ir.graph import Graph
+from ..ir.joint_graph_signature import Gradients
 from ..lower.pipeline import Lowered, lower
 from ..ops.burnish_primitives import ASSEMBLED, RUN
 from ..ops.target_record import target_of
@@ -34,7 +34,7 @@ from ..settings import current
 from ..targets.cpu import MEASURED, compile_kernels, host
 from ..targets.cuda import cubins_here
 from ..targets.kernel_compilers import compile_launches
-from ..tensors.devices import DEVICES, gpus_of
+from ..tensors.device_facts import DEVICES, gpus_of
 from .describe_for_autograd import divided, donated_inputs, split_forward_and_backward
 from .program_recipe import Divided, Frozen, Halved, NativeTools, Plain, Recipe
 from .program_serialization import KIND

@@ -32,7 +32,7 @@ from ..runtime.linking import cuda_module_loader
 from ..runtime.program.autograd_function import autograd_is_watched
 from ..runtime.program.restore_inputs_on_error import restoring
 from ..settings import current, patch
-from ..tensors.devices import gpus_of
+from ..tensors.device_facts import gpus_of
 from ..tensors.fit_size_formulas import NoFormula
 from . import CompiledFn
 from .adapters.adapter_order import Surroundings, wrap_in_adapters

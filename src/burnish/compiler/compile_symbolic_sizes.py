@@ -24,7 +24,7 @@ from torch.fx import GraphModule
 from ..codegen.driver.generate_driver import write_driver
 from ..codegen.driver.symbolic_size_driver import SymbolicDriverWriter, symbolic_draft
 from ..codegen.llvm.symbolic_size_kernel import SymbolicLlvmKernel, compile_symbolic_kernel
-from ..concurrency.compute_once import once
+from ..concurrency.first_value_cache import once
 from ..ir import fuel
 from ..ir.graph import Graph, Node, Value, print_argument
 from ..ir.untraceable_graph import NumberLost, Untraceable
@@ -39,7 +39,7 @@ from ..schedule.plan_steps import Plan, plan_of_calls
 from ..schedule.rewrites.fold_constants import fold_constants
 from ..targets.cpu import compile_kernels
 from ..targets.kernel_compilers import compile_launches, symbolic_compiler_for
-from ..tensors.devices import gpus_of
+from ..tensors.device_facts import gpus_of
 from ..tensors.fit_size_formulas import SCALES, FollowedSize, GivenSize, NoFormula, NoNumber, Space, StructureDiffers
 from ..tensors.views.index_range_conditions import conditions_of
 from ..tensors.views.view_maps import Map

@@ -16,8 +16,8 @@ from typing import Any
 from ..captured_graph.aliased_gradients import InputView
 from ..ir.alias_analysis import is_memory_view, storage_of
 from ..ir.frozen_values import is_random
-from ..ir.gradient_signature import GradientPiece, Gradients
 from ..ir.graph import Alias, Graph, Value, values_in
+from ..ir.joint_graph_signature import GradientPiece, Gradients
 from ..ir.untraceable_graph import Untraceable
 from ..runtime.program.autograd_function import GradientLayout
 from ..runtime.program.several_autograd_nodes import OutputLayout, PieceLayout

@@ -24,7 +24,7 @@ from torch.fx import GraphModule, Node
 
 from ..captured_graph.checkpoint_hooks import MARK
 from ..captured_graph.compile_request import facts_of_input, request_of
-from ..concurrency.compute_once import once
+from ..concurrency.first_value_cache import once
 from ..foundation import plugins
 from ..foundation.torch_private import (
     OpOverload,
@@ -37,7 +37,7 @@ from ..foundation.torch_private import (
 )
 from ..runtime.disk.compiler_identity import compiler_identity
 from ..settings import current
-from ..tensors.devices import DEVICES, gpus_of
+from ..tensors.device_facts import DEVICES, gpus_of
 from ..tensors.fit_size_formulas import SCALES, GivenSize, NoFormula
 from .adapters.specialize_numbers import live_scalars_beside_sizes
 from .operator_identity import identity_of

@@ -22,7 +22,7 @@ from ..ops import target_record
 from ..schedule.pipeline import make_plan
 from ..settings import current
 from ..targets.cuda import TRITON
-from ..tensors.devices import CPU
+from ..tensors.device_facts import CPU
 from .compile_graph import launches_of
 from .describe_for_autograd import graphs_of
 

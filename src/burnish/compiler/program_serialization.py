@@ -25,17 +25,17 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from .. import events, settings
-from ..concurrency.compute_once import once
+from ..concurrency.first_value_cache import once
 from ..concurrency.outside_errors import reraise_from_outside
 from ..foundation.torch_private import OpOverload, increment_version
 from ..ir.untraceable_graph import NumberLost, Untraceable
-from ..ops.elementwise import live_scalar_nodes
+from ..ops.elementwise import python_number_operators
 from ..runtime.disk.disk_cache import disk_cache
 from ..runtime.linking import torch_blas_symbols, torch_thread_pool, vector_math_symbols
 from ..runtime.program.call_origins import CallOrigins
 from ..runtime.program.native_kernels import NativeFunction, NativeKernel, Words, load
 from ..runtime.program.unbound_driver import FunctionOf
-from ..tensors.devices import is_host
+from ..tensors.device_facts import is_host
 from ..tensors.fit_size_formulas import NoFormula
 from .program_recipe import NativeTools
 from .provide_guard_watch import watch_at_hand
@@ -274,7 +274,7 @@ class EntryWriter:
             return ["operator", str(x)]
         if x is increment_version:
             return ["increment_version"]
-        number = live_scalar_nodes.name_of(x)
+        number = python_number_operators.name_of(x)
         if number is not None:
             return ["number", number]
         module, name = getattr(x, "__module__", None) or "", getattr(x, "__qualname__", "")
@@ -363,8 +363,8 @@ def operator(name: str) -> Any:
 
 
 def function_of_numbers(name: str) -> Any:
-    found = live_scalar_nodes.function_of(name)
-    if live_scalar_nodes.name_of(found) != name:
+    found = python_number_operators.function_of(name)
+    if python_number_operators.name_of(found) != name:
         raise ValueError(f"the function {name!r:.40} of numbers")
     return found
 
@@ -396,7 +396,7 @@ MAKE: dict[str, Callable[[list], Any]] = {
 def find_candidate(spec: Any, name: str) -> Any:
     """The candidate of this name, or None. Some are offered only where native calls can be made: by the code generator,
     which a process that only loads programs has not imported."""
-    from ..schedule.library.autotune_candidates import candidates
+    from ..schedule.library.autotune_library_calls import candidates
 
     def find() -> Any:
         return next((candidate for candidate in candidates(spec) if candidate.name == name), None)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import sys
 
 from .. import events
-from ..concurrency.compute_once import once
+from ..concurrency.first_value_cache import once
 from ..concurrency.loaded_modules import loaded
 from ..concurrency.outside_errors import Suppressing, reraise_from_outside
 from ..runtime.disk.disk_cache import DiskCache, disk_cache

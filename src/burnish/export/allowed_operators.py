@@ -38,7 +38,7 @@ import torch.fx
 from .. import ops
 from ..capture.pytorch.torch_call_roles import READS, STATE, Getter
 from ..capture.pytorch.torch_switches import SWITCHES
-from ..concurrency.compute_once import once
+from ..concurrency.first_value_cache import once
 from ..errors import UserError
 from ..foundation.torch_private import C, OpOverload, OpOverloadPacket
 from ..ops.operator_record import RECORDS

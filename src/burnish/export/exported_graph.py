@@ -13,7 +13,7 @@ import torch.fx
 from ..errors import UserError
 from ..foundation.torch_private import pytree
 from ..report.explain_report import tensor_type
-from ..tensors.devices import is_host
+from ..tensors.device_facts import is_host
 from ..tensors.eager_strides import packed_stride
 from ..tensors.torch_state import TorchState
 from .symbolic_sizes import Condition, SizeRange, SymbolicSize, Term, value_of

@@ -46,7 +46,7 @@ from ..frontend.marks import is_disabled
 from ..integrations.from_torch_export import callable_of, class_name_of, example_of, is_exported_program
 from ..report.explain_report import list_operations
 from ..report.text_layout import count, shifted, shorten
-from ..tensors.devices import DEVICES
+from ..tensors.device_facts import DEVICES
 from ..tensors.eager_strides import packed_order
 from .dynamic_shapes import Declared, declared_sizes
 from .exported_graph import ExportedGraph, FixedInput, Output, TensorInput

@@ -18,9 +18,9 @@ from typing import Any
 import torch
 import torch.fx
 
-from ..concurrency.compute_once import once
+from ..concurrency.first_value_cache import once
 from ..errors import UserError
-from ..tensors.devices import is_host
+from ..tensors.device_facts import is_host
 from .values_to_json import decode, entry, flag, parts, read_device, sizes, text, whole
 
 MOST_DIMENSIONS = 64

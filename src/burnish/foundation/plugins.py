@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-from ..concurrency.compute_once import once
+from ..concurrency.first_value_cache import once
 from ..concurrency.outside_errors import reraise_from_outside
 from ..errors import warn
 

@@ -14,7 +14,7 @@ from ..capture.engine.program_options import Options
 from ..errors import UserError
 from . import modes_and_options as settings_by_name
 from . import stance
-from .size_requests import checked_spec
+from .dynamic_shapes_and_sources import checked_spec
 
 
 def options_of(

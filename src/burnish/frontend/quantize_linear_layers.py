@@ -18,7 +18,7 @@ from torch import nn
 
 from ..errors import UserError
 from ..foundation.torch_private import disable_current_modes, int_mm
-from ..tensors.devices import is_host
+from ..tensors.device_facts import is_host
 from ..tensors.dtypes import SINGLES
 from ..tensors.quantized_linear_reference import unpacked
 

@@ -71,7 +71,7 @@ class Node:
         """The values among its arguments, in order, with repetitions."""
         self.results: tuple[Value | None, ...] = ()
         self.eager_strides: tuple[tuple[int, ...], ...] | None = None
-        """The operands' strides in eager, if the kernel accepts no others: see `ops.eager_operand_layouts`."""
+        """The operands' strides in eager, if the kernel accepts no others: see `ops.layouts_eager_accepts`."""
 
     @property
     def kernel(self) -> Any:

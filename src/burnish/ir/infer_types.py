@@ -18,7 +18,7 @@ from ..concurrency.outside_errors import reraise_from_outside
 from ..foundation.torch_private import OpOverload, disable_current_modes, dispatch_has_kernel_for_dispatch_key
 from ..ops import import_all_operators  # noqa: F401  (fills the records)
 from ..ops.operator_record import NoRule, Op, lookup
-from ..tensors.devices import CPU
+from ..tensors.device_facts import CPU
 from ..tensors.dtypes import NAMES
 from ..tensors.tensor_types import NumberType, TensorType
 from .frozen_values import is_attention_without_dropout

@@ -12,7 +12,7 @@ from __future__ import annotations
 from typing import Any
 
 from ..ops.burnish_primitives import VIEW
-from ..ops.eager_operand_layouts import eager_stride_or_none
+from ..ops.layouts_eager_accepts import eager_stride_or_none
 from ..ops.operator_record import Op
 from . import fuel
 from .alias_analysis import alias_base, aliased_argument

@@ -10,8 +10,8 @@ from torch.fx import GraphModule
 
 from .. import events
 from ..errors import InternalError
-from ..ir.gradient_signature import Gradients
 from ..ir.graph import Graph
+from ..ir.joint_graph_signature import Gradients
 from ..ir.verify_and_publish_graph import announce
 from ..settings import current
 from .passes.accumulate_embedding_gradients import accumulate_embedding_gradients

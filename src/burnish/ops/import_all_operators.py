@@ -13,7 +13,7 @@ from .elementwise import comparisons as comparisons
 from .elementwise import copies_and_casts as copies_and_casts
 from .elementwise import elementwise_losses as elementwise_losses
 from .elementwise import lazy_conj_neg as lazy_conj_neg
-from .elementwise import live_scalar_nodes as live_scalar_nodes
+from .elementwise import python_number_operators as python_number_operators
 from .elementwise import unary_functions as unary_functions
 from .elementwise import where_and_clamp as where_and_clamp
 from .indexing import index_shape_rules as index_shape_rules

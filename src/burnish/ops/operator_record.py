@@ -37,7 +37,7 @@ from typing import Any, Literal
 
 import torch
 
-from ..concurrency.compute_once import once
+from ..concurrency.first_value_cache import once
 from ..foundation.torch_private import OpOverload, jit_get_schemas_for_operator
 from ..tensors.eager_strides import elementwise_stride, is_dense, preserved_stride
 from ..tensors.tensor_types import TensorType

@@ -30,7 +30,7 @@ from typing import Any
 import torch
 
 from ..settings import current
-from ..tensors.devices import CPU, is_host
+from ..tensors.device_facts import CPU, is_host
 from ..tensors.dtypes import BITS, DIGITS, NAMES, UNSIGNED
 from ..tensors.tensor_types import TensorType
 from .elementwise.elementwise_record import holds

@@ -82,7 +82,7 @@ class Target:
     """Compiles our own native functions for library calls (`matmul_tiling_and_packing.NativeKernelMaker`). Without it,
     they are no candidates."""
     measurements: Any = None
-    """Keeps measurements of library calls between processes (`autotune_candidates.MeasurementStore`), or None."""
+    """Keeps measurements of library calls between processes (`autotune_library_calls.MeasurementStore`), or None."""
 
 
 CPU = Target(

@@ -17,7 +17,7 @@ import logging
 from math import prod
 from typing import Any
 
-from ..concurrency.compute_once import once
+from ..concurrency.first_value_cache import once
 from ..ir.alias_analysis import aliased_argument
 from ..ir.graph import Node, Value, map_values, values_in
 from ..ops.burnish_primitives import CHECK, RUN

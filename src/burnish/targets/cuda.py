@@ -17,7 +17,7 @@ import torch
 from .. import events
 from ..codegen.triton.print_math_expansions import why_not_printable
 from ..codegen.triton.tiling import COLUMNS, FEWEST_ROWS, LONGEST_WHOLE, fills_gpu
-from ..concurrency.compute_once import once
+from ..concurrency.first_value_cache import once
 from ..ops.target_record import Target, register_target
 from ..runtime.linking import cuda_module_loader
 from ..runtime.linking.cuda_module_loader import CudaKernel

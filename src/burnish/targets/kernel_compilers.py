@@ -17,7 +17,7 @@ from ..ops.target_record import target_of
 from ..runtime.linking.cuda_module_loader import CudaKernel
 from ..runtime.program.native_kernels import NativeKernel
 from ..schedule.loops.build_kernel import Launch
-from ..tensors.devices import CPU
+from ..tensors.device_facts import CPU
 from ..tensors.fit_size_formulas import Space
 
 Compile = Callable[[Sequence[Launch]], Sequence[NativeKernel | CudaKernel]]

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 import torch
 
 from ..concurrency.outside_errors import reraise_from_outside
-from .devices import CPU, DeviceFacts, facts_of
+from .device_facts import CPU, DeviceFacts, facts_of
 from .dtypes import NAMES
 
 

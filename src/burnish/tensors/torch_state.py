@@ -15,7 +15,7 @@ from typing import NamedTuple
 import torch
 
 from ..foundation.torch_private import is_fwd_grad_enabled, set_fwd_grad_enabled
-from .devices import DEVICES
+from .device_facts import DEVICES
 
 
 class TorchState(NamedTuple):

@@ -16,9 +16,9 @@ import torch
 
 from .. import breaks
 from ..guards import set_iteration_order
-from ..guards.builtin_container_subclasses import elements_of, items_of, length_of
 from ..guards.changing_numbers import are_many
-from ..guards.iterator_contents import VIEWS, container_of
+from ..guards.container_reads_past_overrides import elements_of, items_of, length_of
+from ..guards.read_native_iterators import VIEWS, container_of
 from ..guards.value_or_identity import (
     DICTS,
     GUARDED_KINDS,

@@ -13,8 +13,8 @@ import weakref
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from ..guards.builtin_container_subclasses import base_of, has_key, items_of, length_of
 from ..guards.changing_numbers import CHANGING_NAMES, NUMBERS
+from ..guards.container_reads_past_overrides import base_of, has_key, items_of, length_of
 from ..guards.guards import Guard
 from ..guards.object_sources import Source, Sources
 from ..guards.tensor_metadata import TENSOR_TYPES, facts_of, global_state, is_tensor, tensor_facts
@@ -32,7 +32,7 @@ from ..guards.value_or_identity import (
 from ..interpreter.frames import MISSING, NULL, UNBOUND, Generator
 from ..interpreter.generator_delegation import runs_code_when_closed
 from ..interpreter.reads_past_overrides import PLAIN_TABLES, dict_of
-from ..numbers import decimal_arithmetic, live_number_reads, live_scalars, numpy_tables, object_addresses
+from ..numbers import decimal_context, live_number_reads, live_scalars, numpy_tables, object_addresses
 from . import container_changes, guard_object_parts
 from .object_lifetimes import (
     EXACT,
@@ -180,8 +180,8 @@ class Heap:
             self.add("equal", source, value)
             if kind not in ATOMS and (first := self.by_value.setdefault(id(value), (value, source))[1]) is not source:
                 self.guard("same", source, first)
-            if decimal_arithmetic.is_decimal(kind):
-                decimal_arithmetic.guard_context(self)
+            if decimal_context.is_decimal(kind):
+                decimal_context.guard_context(self)
         elif value:
             self.add("equal", source, value)
         else:  # zeros have a sign

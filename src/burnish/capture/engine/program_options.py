@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from ...frontend import torch_config
-from ...frontend.size_requests import DynamicSpec
+from ...frontend.dynamic_shapes_and_sources import DynamicSpec
 
 
 @dataclass

@@ -21,7 +21,7 @@ import torch
 
 from ... import events, settings
 from ...foundation.torch_private import get_torch_function_state
-from ...frontend.size_requests import SizeRequests
+from ...frontend.dynamic_shapes_and_sources import SizeRequests
 from .. import breaks
 from ..interpreter import frames as fr
 from ..interpreter.argument_binding import frame_for

@@ -28,9 +28,8 @@ import torch
 from ...concurrency.outside_errors import reraise_from_outside
 from ...tensors.tensor_types import is_leaf
 from ..interpreter.reads_past_overrides import dict_of
-from . import iterator_contents
-from .builtin_container_subclasses import base_of, elements_of, length_of
-from .numpy_array_inputs import tensor_of_array
+from . import read_native_iterators
+from .container_reads_past_overrides import base_of, elements_of, length_of
 from .object_sources import Source
 from .set_iteration_order import ByIdentity, SameObjects, has_other_layout, is_remembered, remembered
 from .tensor_metadata import (
@@ -46,6 +45,7 @@ from .tensor_metadata import (
     plain_view,
     tensor_facts,
 )
+from .tensor_of_numpy_array import tensor_of_array
 
 WRITTEN = 10**100
 MISSING_ERRORS = (KeyError, AttributeError, IndexError, TypeError, ValueError, ArithmeticError)
@@ -281,7 +281,7 @@ READERS: dict[str, tuple[Callable, bool]] = {
     "item": (operator.getitem, True),
     "entry": (entry_of, True),
     "count": (len, False),
-    **{kind: (reader, False) for kind, reader in iterator_contents.READERS.items()},
+    **{kind: (reader, False) for kind, reader in read_native_iterators.READERS.items()},
 }
 """How sources of each kind are read from their base: the function, and whether it takes the source's key."""
 IN_PLACE = {

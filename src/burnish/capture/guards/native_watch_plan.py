@@ -36,8 +36,8 @@ from ...runtime.state_watch.torch_switch_queries import switches
 from ..numbers import numpy_tables
 from ..numbers.live_scalars import Expression
 from .guards import HOOK_TABLES, CheckWriter, Guard, read
-from .iterator_contents import READABLE
 from .object_sources import Source
+from .read_native_iterators import READABLE
 from .tensor_metadata import WithoutRules, has_plain_facts, is_comparable
 
 Wanted = Source | Expression

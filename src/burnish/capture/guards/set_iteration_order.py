@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 
 import torch
 
-from .builtin_container_subclasses import elements_of
+from .container_reads_past_overrides import elements_of
 
 MOST_TRIED = 64
 """Up to this length, all parts of the order are tried as a set that is copied, else those that get such a table."""

@@ -36,7 +36,7 @@ from ...foundation.torch_private import (
     pop_torch_dispatch_stack,
     push_on_torch_dispatch_stack,
 )
-from ...tensors.devices import precision_on_gpus
+from ...tensors.device_facts import precision_on_gpus
 from ...tensors.eager_strides import packed_stride
 from ...tensors.tensor_types import is_leaf
 from ...tensors.torch_state import TorchState

@@ -34,7 +34,7 @@ from typing import Any
 
 import torch
 
-from ...backends.native_watch_access import is_at_hand, new_watch
+from ...backends.guard_watch_for_capture import is_at_hand, new_watch
 from ...concurrency import thread_locks
 from ...concurrency.outside_errors import reraise_from_outside
 from ...errors import InternalError

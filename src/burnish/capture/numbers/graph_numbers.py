@@ -27,7 +27,7 @@ import torch
 
 from ...concurrency.outside_errors import reraise_from_outside
 from ...foundation.torch_private import foreach_add_
-from ...tensors.devices import is_host
+from ...tensors.device_facts import is_host
 from ...tensors.in_place_names import is_in_place_name
 from .. import breaks
 from ..engine.interpreted_or_native import is_trusted_namespace

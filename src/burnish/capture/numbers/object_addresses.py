@@ -22,7 +22,7 @@ from typing import Any
 
 from .. import breaks
 from ..engine.object_lifetimes import ALWAYS, IF_REFERENCED, rule_of
-from ..guards.builtin_container_subclasses import elements_of, items_of
+from ..guards.container_reads_past_overrides import elements_of, items_of
 from ..guards.object_sources import Source
 from ..interpreter.frames import Generator
 from . import live_scalars

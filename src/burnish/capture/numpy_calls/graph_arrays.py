@@ -15,9 +15,9 @@ from typing import Any
 
 import torch
 
-from ...tensors.devices import is_host
-from ..guards.numpy_array_inputs import tensor_of_array
+from ...tensors.device_facts import is_host
 from ..guards.tensor_metadata import TENSOR_TYPES
+from ..guards.tensor_of_numpy_array import tensor_of_array
 from ..interpreter.frames import MISSING
 from ..numbers import constant_arrays
 from ..numbers.numpy_tables import ARRAY, NUMBERS

@@ -48,10 +48,10 @@ from ...frontend import marks
 from .. import breaks
 from ..engine.interpreted_or_native import find_on_type, is_trusted, is_user_type
 from ..guards import immutable_builtin_subclasses
-from ..guards.builtin_container_subclasses import elements_of
+from ..guards.container_reads_past_overrides import elements_of
 from ..interpreter import emulated_frames
 from ..interpreter.frames import MISSING, Generator
-from ..numbers import assert_graph_numbers, decimal_arithmetic, live_scalars, object_addresses
+from ..numbers import assert_graph_numbers, decimal_context, live_scalars, object_addresses
 from ..numbers.live_scalars import Live
 from ..numpy_calls import numpy_dispatch
 from ..pytorch import (
@@ -257,7 +257,7 @@ BUILTINS: dict[Any, Callable] = {
     **operator_functions.BUILTINS,
     **torch_switches.BUILTINS,
     **collectives.BUILTINS,
-    **decimal_arithmetic.HANDLERS,
+    **decimal_context.HANDLERS,
     **constant_queries.BUILTINS,
     **make_tensors.BUILTINS,
     **locks.BUILTINS,

@@ -23,7 +23,7 @@ from ..guards import immutable_builtin_subclasses
 from ..guards.tensor_metadata import TENSOR_TYPES
 from ..interpreter.frame_introspection import arguments_of_super
 from ..interpreter.frames import MISSING, Generator
-from ..numbers import constant_tensors, decimal_arithmetic, graph_numbers, live_scalars, numpy_tables
+from ..numbers import constant_tensors, decimal_context, graph_numbers, live_scalars, numpy_tables
 from ..numbers.live_scalars import PLAIN, Live, settled
 from ..numpy_calls import numpy_dispatch
 from ..pytorch.modules import module_backward_hooks
@@ -169,8 +169,8 @@ def construct_by_type(m: Any, cls: type, args: tuple, kwargs: dict) -> Any:
         or issubclass(cls, (property, staticmethod, classmethod))
     ):
         return m.made(native(m, cls, args, kwargs))
-    if decimal_arithmetic.is_decimal(cls):
-        decimal_arithmetic.guard_context(m.heap)
+    if decimal_context.is_decimal(cls):
+        decimal_context.guard_context(m.heap)
     if is_trusted_type(cls) and cls.__module__ in SAFE_MODULES:
         return m.made(native(m, cls, args, kwargs))
     return m.stop(breaks.OPAQUE_CALL, f"making a {cls.__module__}.{cls.__qualname__}")

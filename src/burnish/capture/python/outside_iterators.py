@@ -13,7 +13,8 @@ import operator
 from typing import Any, NoReturn
 
 from .. import breaks
-from ..guards.iterator_contents import (
+from ..guards.object_sources import Source
+from ..guards.read_native_iterators import (
     COMPOSITES,
     ENDLESS,
     LEAVES,
@@ -24,7 +25,6 @@ from ..guards.iterator_contents import (
     reads_table,
     rest_of,
 )
-from ..guards.object_sources import Source
 from ..interpreter.frames import EXHAUSTED
 from ..numbers import live_scalars
 from ..segments.effects import Effect

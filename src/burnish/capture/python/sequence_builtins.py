@@ -17,7 +17,7 @@ import torch
 from .. import breaks
 from ..engine.container_changes import refuse_view_of_methods
 from ..engine.interpreted_or_native import OUR_PATH, is_trusted_type
-from ..guards.builtin_container_subclasses import elements_of
+from ..guards.container_reads_past_overrides import elements_of
 from ..interpreter import frames as fr
 from ..interpreter.frames import EXHAUSTED, MISSING, Generator, Raised
 from ..interpreter.versions.behavior import BEHAVIOR

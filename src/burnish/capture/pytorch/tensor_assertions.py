@@ -21,7 +21,7 @@ from typing import Any
 import torch
 
 from ...foundation.torch_private import assert_async, is_all_true
-from ...tensors.devices import is_host
+from ...tensors.device_facts import is_host
 from ..guards.tensor_metadata import TENSOR_TYPES
 from ..interpreter.decoded_code import Code
 from ..interpreter.frames import MISSING

@@ -19,7 +19,7 @@ from typing import Any
 import torch
 
 from ..guards import set_iteration_order
-from ..guards.iterator_contents import VIEWS, container_of, reduced, table_of
+from ..guards.read_native_iterators import VIEWS, container_of, reduced, table_of
 from ..interpreter.frames import Frame, Generator, cell_value
 from ..interpreter.reads_past_overrides import dict_of
 from ..numbers import min_max_of_tensors

@@ -17,7 +17,7 @@ from ..engine.break_signals import Unrebuildable
 from ..engine.container_changes import KEYED, MANY, SELF, OtherSet
 from ..engine.object_lifetimes import Origin, runs_code_at_the_end
 from ..guards import set_iteration_order
-from ..guards.builtin_container_subclasses import items_of
+from ..guards.container_reads_past_overrides import items_of
 from ..interpreter.frames import UNBOUND, cell_value
 from ..pytorch import writes_of_calls
 from ..pytorch.backward_and_grad import set_gradients

@@ -10,9 +10,9 @@ import torch
 
 from ..engine.break_signals import Unrebuildable
 from ..guards import set_iteration_order
-from ..guards.builtin_container_subclasses import elements_of, length_of
+from ..guards.container_reads_past_overrides import elements_of, length_of
 from ..guards.immutable_builtin_subclasses import base_of_value, value_of
-from ..guards.iterator_contents import container_of, reduced, table_of
+from ..guards.read_native_iterators import container_of, reduced, table_of
 from .rebuild_instances import build_attributes, build_key, steps_to
 from .template_runtime import set_state
 from .template_writer import TemplateWriter

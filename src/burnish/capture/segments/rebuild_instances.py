@@ -13,7 +13,7 @@ from ..engine.break_signals import Unrebuildable
 from ..engine.container_changes import has_lasting_order
 from ..engine.interpreted_or_native import hashes_in_python
 from ..guards import set_iteration_order
-from ..guards.builtin_container_subclasses import base_of, elements_of, items_of, length_of
+from ..guards.container_reads_past_overrides import base_of, elements_of, items_of, length_of
 from ..interpreter import tracebacks
 from ..interpreter.reads_past_overrides import dict_of, shows_other_dict
 from ..python.operators import user_keys

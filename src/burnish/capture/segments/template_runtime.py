@@ -7,7 +7,7 @@ import functools
 import types
 from typing import Any
 
-from ..guards.iterator_contents import without_warning
+from ..guards.read_native_iterators import without_warning
 from ..interpreter.frames import Frame, Generator
 
 

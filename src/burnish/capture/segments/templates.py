@@ -30,7 +30,7 @@ from torch.utils.hooks import RemovableHandle
 from ...foundation.torch_private import InferenceMode
 from ..engine.break_signals import Unrebuildable
 from ..engine.interpreted_or_native import is_trusted_type, is_user_type
-from ..guards import iterator_contents
+from ..guards import read_native_iterators
 from ..guards.immutable_builtin_subclasses import base_of_value
 from ..guards.value_or_identity import SINGLETON_IDS
 from ..interpreter.frames import Generator
@@ -179,5 +179,5 @@ BUILDERS: dict[type, Any] = {
     warnings.catch_warnings: warning_filters.build_block,
     numpy_tables.ARRAY: constant_arrays.build,
     **dict.fromkeys(numpy_tables.NUMBERS, constant_arrays.build_number),
-    **dict.fromkeys(iterator_contents.VIEWS, rebuild_containers.build_view),
+    **dict.fromkeys(read_native_iterators.VIEWS, rebuild_containers.build_view),
 }

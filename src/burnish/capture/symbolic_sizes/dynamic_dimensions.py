@@ -26,7 +26,7 @@ import torch
 
 from ...backends.shapes_at_other_sizes import switches_kept
 from ...foundation.torch_private import InferenceMode
-from ...frontend.size_requests import NO_REQUESTS, SizeRequests
+from ...frontend.dynamic_shapes_and_sources import NO_REQUESTS, SizeRequests
 from ...runtime.eager.setting_change_nodes import is_change
 from ...tensors.eager_strides import packed_order
 from ...tensors.fit_size_formulas import NoFormula

@@ -10,7 +10,7 @@ import torch
 
 from ...concurrency.outside_errors import reraise_from_outside
 from ...foundation.torch_private import construct_storage_from_data_pointer
-from ...tensors.devices import is_host
+from ...tensors.device_facts import is_host
 from ...tensors.eager_strides import packed_stride
 from ...tensors.fit_size_formulas import FollowedSize, Formula, GivenSize, NoFormula, Point, Space
 from ..guards.tensor_metadata import TENSOR_TYPES

@@ -4,7 +4,7 @@
     S[1][0]                          L['x']           of a compiled module, which is entered with all its arguments
     S[0].__dict__['_modules']['a']   L['self']._modules['a']
 
-``frontend.size_requests`` speaks of sizes by these places.
+``frontend.dynamic_shapes_and_sources`` speaks of sizes by these places.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from typing import Any
 
 import torch
 
-from ...frontend import size_requests
-from ...frontend.size_requests import DynamicSpec, ParameterPath, SizeRequests, Step
+from ...frontend import dynamic_shapes_and_sources
+from ...frontend.dynamic_shapes_and_sources import DynamicSpec, ParameterPath, SizeRequests, Step
 from ..guards.object_sources import Source
 
 CALL = ("fn", "block")
@@ -26,9 +26,9 @@ CALL = ("fn", "block")
 
 def requests_for(spec: DynamicSpec | None, function: Any, subject: Any) -> SizeRequests:
     """Declared sizes for a trace that begins now. ``subject``: what ``function`` only calls, if any."""
-    sources, values = size_requests.dynamic_sources(), size_requests.dynamic_values()
+    sources, values = dynamic_shapes_and_sources.dynamic_sources(), dynamic_shapes_and_sources.dynamic_values()
     if spec is None and not sources and not values:
-        return size_requests.NO_REQUESTS
+        return dynamic_shapes_and_sources.NO_REQUESTS
     signature = signature_of(function if subject is None else subject)
     return SizeRequests(spec, sources, values, signature, place_finder(subject is not None, signature))
 

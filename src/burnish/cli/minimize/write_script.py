@@ -21,7 +21,7 @@ from typing import Any
 
 import torch
 
-from ...tensors.devices import is_host
+from ...tensors.device_facts import is_host
 from .reduce_graph import Fails
 from .straight_line import StraightLine
 

@@ -13,7 +13,7 @@ import torch
 
 from ...runtime.program.unbound_driver import FunctionOf
 from ...schedule.library.candidate import Candidate, Operand, OperatorCall
-from ...tensors.devices import DEVICES, is_host
+from ...tensors.device_facts import DEVICES, is_host
 from ...tensors.tensor_types import TensorType
 
 NO_LETTER = re.compile(r"\W")

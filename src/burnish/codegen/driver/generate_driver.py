@@ -34,7 +34,7 @@ from ... import events
 from ...foundation.torch_private import increment_version
 from ...ir.graph import Alias, Node, Value
 from ...ops.burnish_primitives import ORDER_AFTER, PREPARE, RUN
-from ...ops.elementwise.live_scalar_nodes import ITEM, NUMBER
+from ...ops.elementwise.python_number_operators import ITEM, NUMBER
 from ...runtime.eager.eager_primitives import FUNCTIONS
 from ...runtime.linking import cuda_module_loader
 from ...runtime.linking.cuda_module_loader import CudaKernel
@@ -47,7 +47,7 @@ from ...schedule.library.own_kernels.matmul_tiling_and_packing import Stream
 from ...schedule.loops.build_kernel import Launch
 from ...schedule.memory.liveness import INTO, is_native, writes_into
 from ...schedule.plan_steps import Call, MakeView, Plan, line_of, name_of
-from ...tensors.devices import is_host
+from ...tensors.device_facts import is_host
 from ...tensors.tensor_types import NumberType
 from ...tensors.views.view_maps import view_offset
 from ...tensors.weight_packing import LayerPanels, Panels

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ...ops.elementwise.live_scalar_nodes import function_of
+from ...ops.elementwise.python_number_operators import function_of
 from .driver_source import DriverText
 
 UNARY = {"neg": "-", "pos": "+", "invert": "~"}

@@ -29,7 +29,7 @@ from llvmlite.binding import ffi
 from ... import events
 from ...concurrency import thread_locks
 from ...concurrency.await_future import AtomicCondition, SharedResult, result_of
-from ...concurrency.compute_once import once
+from ...concurrency.first_value_cache import once
 from ...concurrency.outside_errors import Suppressing, reraise_from_outside
 from ...errors import InternalError
 from ...runtime.disk.disk_cache import disk_cache
@@ -37,7 +37,7 @@ from ...runtime.linking import torch_blas_symbols, torch_thread_pool, vector_mat
 from ...runtime.program.native_kernels import NativeFunction, NativeKernel, bind, load
 from ...schedule.loops.loop_ir import Kernel
 from ..loops.kernel_listing import listing
-from .functions import parallel_for_fallback
+from .functions import torch_parallel_for_fallback
 from .print_kernel_module import PARALLEL, SYMBOL, print_module
 from .shared_machine_code import ModuleForm, form_of, shared_module
 from .target_cpu import Host, host, initialize
@@ -353,7 +353,7 @@ def symbols() -> dict[str, int]:
     others = vector_math_symbols.symbols() | torch_blas_symbols.symbols()
     if PARALLEL in found:
         return found | others
-    text = parallel_for_fallback.OPENMP if found else parallel_for_fallback.SERIAL
+    text = torch_parallel_for_fallback.OPENMP if found else torch_parallel_for_fallback.SERIAL
     made = load(object_code(text, host()), PARALLEL, found)
     _forever.append(made)
     return {PARALLEL: made.address} | others

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ...concurrency.compute_once import once
+from ...concurrency.first_value_cache import once
 from ...runtime.program.native_kernels import NativeFunction, NativeKernel, NativeSequence, Operand, load
 from .compile_to_machine_code import object_code
 from .target_cpu import host

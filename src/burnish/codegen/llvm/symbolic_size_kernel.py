@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from ... import events
-from ...concurrency.compute_once import once
+from ...concurrency.first_value_cache import once
 from ...ops.scalar_ir import Access, Scalar, make
 from ...runtime.linking.cuda_module_loader import CudaKernel
 from ...runtime.program.native_kernels import NativeKernel, bind

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import llvmlite.binding as llvm
 
 from ...concurrency import thread_locks
-from ...concurrency.compute_once import once
+from ...concurrency.first_value_cache import once
 from ...errors import UserError
 from ...runtime.linking.llvm_linker import fork_between_calls
 from ...settings import current

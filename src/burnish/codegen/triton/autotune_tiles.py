@@ -18,7 +18,7 @@ from ... import events
 from ...concurrency import thread_locks
 from ...runtime.linking import cuda_module_loader
 from ...runtime.linking.cuda_module_loader import CudaKernel
-from ...schedule.library.autotune_candidates import memory
+from ...schedule.library.autotune_library_calls import memory
 from ...schedule.loops.build_kernel import Launch
 from ...tensors.tensor_types import NumberType
 from .compilation.cubin_cache import without_comments

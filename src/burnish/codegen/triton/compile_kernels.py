@@ -15,7 +15,7 @@ import torch
 
 from ... import events
 from ...concurrency import thread_locks
-from ...concurrency.compute_once import once
+from ...concurrency.first_value_cache import once
 from ...concurrency.outside_errors import reraise_from_outside
 from ...runtime.linking import cuda_module_loader
 from ...runtime.linking.cuda_module_loader import CudaKernel

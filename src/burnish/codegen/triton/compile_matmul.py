@@ -19,7 +19,7 @@ import torch
 from ... import events
 from ...concurrency import thread_locks
 from ...concurrency.await_future import result_of
-from ...concurrency.compute_once import once
+from ...concurrency.first_value_cache import once
 from ...concurrency.outside_errors import reraise_from_outside
 from ...errors import InternalError
 from ...runtime.linking import cuda_module_loader

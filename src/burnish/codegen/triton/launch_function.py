@@ -8,7 +8,7 @@ in that slot. Sizes are stored one after the other in the words themselves, afte
 
 from __future__ import annotations
 
-from ...concurrency.compute_once import once
+from ...concurrency.first_value_cache import once
 from ...runtime.linking import cuda_module_loader as loader
 from ...runtime.program.native_kernels import NativeFunction, NativeKernel, load
 from ..llvm.compile_to_machine_code import object_code

@@ -27,7 +27,7 @@ from .analysis.find_approximable_results import ROUGH, approximate_results
 from .analysis.narrow_indices import is_narrow_comparison, narrow_indices
 from .analysis.online_softmax import online_sums
 from .print_math_expansions import operation_text
-from .reduction_accumulators import accumulator_dtype, combine, position_dtype, starts
+from .reduction_types_and_starts import accumulator_dtype, combine, position_dtype, starts
 from .runtime_sizes import TritonSize, is_multiple, reach
 from .scalar_operations import TritonOperations, operand
 from .tiling import Tile, variables_of

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from ...concurrency.compute_once import once
+from ...concurrency.first_value_cache import once
 from ...ops.scalar_ir import Access, Scalar, load, make, walk
 from ..math.expand_operations import expand, plain, why_not_expandable
 from .fast_math_intrinsics import expanded

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 
 from ...captured_graph.compile_request import CompiledFn
-from ...tensors.devices import DEVICES
+from ...tensors.device_facts import DEVICES
 
 
 def autocast_is_on() -> bool:

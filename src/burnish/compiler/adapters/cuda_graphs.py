@@ -9,7 +9,7 @@ from torch.fx import GraphModule
 
 from ... import events
 from ...captured_graph.compile_request import facts_of_input
-from ...tensors.devices import gpus_of
+from ...tensors.device_facts import gpus_of
 
 
 def with_cuda_graphs(compiled: Any, gm: GraphModule, example_inputs: Sequence[Any], written: Sequence[int]) -> Any:

@@ -23,7 +23,7 @@ import torch
 from torch.fx import GraphModule
 
 from ...captured_graph.compile_request import request_of
-from ...concurrency.compute_once import once
+from ...concurrency.first_value_cache import once
 from ...foundation.torch_private import (
     OpOverload,
     len_torch_dispatch_stack,
@@ -35,7 +35,7 @@ from ...runtime.eager.eager_philox import FUNCTIONS
 from ...runtime.linking import cuda_module_loader
 from ...runtime.program.restore_inputs_on_error import restoring
 from ...settings import current, patch
-from ...tensors.devices import is_host
+from ...tensors.device_facts import is_host
 from .. import CompiledFn
 from .eager_checkpoint_regions import run_eagerly, with_regions
 from .specialize_numbers import own_copy

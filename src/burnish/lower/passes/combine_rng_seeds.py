@@ -21,7 +21,7 @@ from ...ir.frozen_values import is_random
 from ...ir.graph import Graph, Node
 from ...ir.rewriter import Rewriter
 from ...ops.random_numbers import SEED, SEEDS
-from ...tensors.devices import CPU
+from ...tensors.device_facts import CPU
 
 Draw = tuple[int, torch.device]
 """The number of other random operators before it (0 where that does not matter), and its device."""

@@ -28,8 +28,8 @@ from ...ir.graph import Alias, Graph, Node, Value, Write, map_values, values_in
 from ...ir.graph_builder import Builder
 from ...ir.untraceable_graph import Untraceable
 from ...ops.burnish_primitives import VIEW
-from ...ops.eager_operand_layouts import accepts_any_strides
 from ...ops.functional_overloads import factory_form, functional_form, is_factory
+from ...ops.layouts_eager_accepts import accepts_any_strides
 from ...ops.operator_record import NoRule, Op, Pointwise, View, lookup
 from ...ops.random_numbers import is_philox
 from ...tensors.eager_strides import is_dense, overlaps_itself

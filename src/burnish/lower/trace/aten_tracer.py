@@ -18,9 +18,9 @@ from ...foundation.torch_private import (
 )
 from ...ir.alias_analysis import aliased_argument
 from ...ir.frozen_values import is_attention_without_dropout
-from ...ir.gradient_signature import Gradients
 from ...ir.graph import LEAVES, Graph, Node, Value
 from ...ir.infer_types import result_types
+from ...ir.joint_graph_signature import Gradients
 from ...ir.untraceable_graph import NumberLost, Untraceable
 from ...ops.operator_record import Op, lookup
 from ...tensors.fit_size_formulas import GivenSize

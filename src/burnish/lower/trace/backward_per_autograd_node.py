@@ -22,7 +22,7 @@ import torch
 
 from ...captured_graph.graph_autograd_nodes import Edge, GradientTarget, Pieces, edge_of, ports_reaching
 from ...concurrency.outside_errors import Suppressing
-from ...ir.gradient_signature import GradientPiece, Gradients
+from ...ir.joint_graph_signature import GradientPiece, Gradients
 from ...ir.untraceable_graph import Untraceable
 from ...tensors.tensor_types import TensorType
 from .aten_tracer import AtenTracer

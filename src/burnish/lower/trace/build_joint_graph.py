@@ -28,7 +28,7 @@ from ...captured_graph.graph_autograd_nodes import (
     saves_anything,
 )
 from ...concurrency.outside_errors import reraise_from_outside
-from ...ir.gradient_signature import Gradients
+from ...ir.joint_graph_signature import Gradients
 from ...ir.untraceable_graph import Untraceable
 from ...tensors.eager_strides import overlaps_itself
 from .aten_tracer import AtenTracer

@@ -17,7 +17,7 @@ import torch
 
 from ...ir.graph import Graph, Value
 from ...ir.untraceable_graph import NumberLost, Untraceable
-from ...ops.elementwise.live_scalar_nodes import NUMBER, name_of, result_for_examples
+from ...ops.elementwise.python_number_operators import NUMBER, name_of, result_for_examples
 from ...ops.operator_record import lookup
 from ...tensors.tensor_types import NumberType
 from .trace_tensor import TraceTensor

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import torch
 
-from ...tensors.devices import CPU
+from ...tensors.device_facts import CPU
 from ...tensors.tensor_types import TensorType
 from ..memory_format import copied
 from ..operator_record import Arguments, NoRule, call_shape, fresh

@@ -15,7 +15,7 @@ from typing import Any
 
 import torch
 
-from ...tensors.devices import CPU
+from ...tensors.device_facts import CPU
 from ...tensors.dtypes import FLOATS, NAMES
 from ...tensors.tensor_types import NumberType, TensorType, contiguous_stride
 from ...tensors.type_promotion import number_dtype

@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from ...tensors.devices import gpus_of
+from ...tensors.device_facts import gpus_of
 
 
 def clock_for(inputs: Sequence[Any]) -> Callable[[], float]:

@@ -19,7 +19,7 @@ from typing import Any, Protocol
 import torch
 
 from ...concurrency import pause_garbage_collection, thread_locks
-from ...concurrency.compute_once import once
+from ...concurrency.first_value_cache import once
 from ...foundation.torch_private import cuda_end_allocate_to_pool
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import torch
 
-from ...concurrency.compute_once import once
+from ...concurrency.first_value_cache import once
 from ...foundation import plugins
 from ...settings import current
 from .disk_cache import disk_cache

@@ -30,7 +30,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from ... import events, settings
-from ...concurrency.compute_once import once
+from ...concurrency.first_value_cache import once
 from ...errors import warn
 from .file_trust import Distrusted, read_trusted, why_not_trusted
 

@@ -11,7 +11,7 @@ from typing import Any
 
 from torch.fx import Node
 
-from ...concurrency.compute_once import once
+from ...concurrency.first_value_cache import once
 
 RULED_PARTS = tuple(
     "rand dropout bernoulli uniform normal attention lstm gru rnn lowrank fractional orthogonal".split()

@@ -12,7 +12,7 @@ import math
 
 import torch
 
-from ...tensors.devices import is_host
+from ...tensors.device_facts import is_host
 from ...tensors.dtypes import DIGITS, NAMES
 
 MULTIPLIERS = (0xD2511F53, 0xCD9E8D57)

@@ -22,7 +22,7 @@ from torch.fx import GraphModule, Node
 
 from ...captured_graph.checkpoint_hooks import MARK
 from ...captured_graph.compile_request import UNSTRIDED, request_of
-from ...concurrency.compute_once import once
+from ...concurrency.first_value_cache import once
 from ...foundation.torch_private import OPDEFS, OpOverload, OpOverloadPacket
 from ...tensors.collective_operators import is_collective_operator
 

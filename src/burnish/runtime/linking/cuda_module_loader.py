@@ -27,7 +27,7 @@ from typing import Any
 
 import torch
 
-from ...concurrency.compute_once import once
+from ...concurrency.first_value_cache import once
 from ...foundation.torch_private import cuda_get_current_raw_stream as current_stream
 from ...foundation.torch_private import cuda_get_device as current_device
 from ..program.native_kernels import NativeKernel, Words

@@ -18,7 +18,7 @@ import sys
 from collections.abc import Mapping
 from typing import Any
 
-from ...concurrency.compute_once import once
+from ...concurrency.first_value_cache import once
 
 HEADER, SECTION, SYMBOL, RELOCATION = (
     struct.Struct(form) for form in ("<16sHHIQQQIHHHHHH", "<IIQQQQIIQQ", "<IBBHQQ", "<QQq")

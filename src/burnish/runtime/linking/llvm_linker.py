@@ -18,7 +18,7 @@ import llvmlite.binding as llvm
 from llvmlite.binding import ffi
 
 from ...concurrency import thread_locks
-from ...concurrency.compute_once import once
+from ...concurrency.first_value_cache import once
 
 
 class JitCode:

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import torch
 
-from ...concurrency.compute_once import once
+from ...concurrency.first_value_cache import once
 from .torch_thread_pool import addresses_in
 
 PLAIN = {torch.float32: "sgemm_", torch.float64: "dgemm_"}

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import torch
 
-from ...concurrency.compute_once import once
+from ...concurrency.first_value_cache import once
 
 PARALLEL = "torch_parallel_for"
 LIBTORCH = ("libtorch_cpu.so", "libtorch_cpu.dylib", "torch_cpu.dll")

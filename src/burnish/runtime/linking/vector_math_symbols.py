@@ -13,7 +13,7 @@ from pathlib import Path
 
 import torch
 
-from ...concurrency.compute_once import once
+from ...concurrency.first_value_cache import once
 
 ACCURACY = {"erfc": "u15"}
 """In tenths of a unit in the last place, part of the symbol. The default is u10."""

@@ -20,7 +20,7 @@ from typing import Any, Protocol
 import torch
 
 from ...concurrency import thread_locks
-from ...concurrency.compute_once import once
+from ...concurrency.first_value_cache import once
 
 LARGE = 32 << 20
 """Bytes. Returning smaller arenas is not worth the system's time to clear pages."""

@@ -34,7 +34,7 @@ from typing import Any
 import torch
 
 from ...concurrency import thread_locks
-from ...tensors.devices import is_host
+from ...tensors.device_facts import is_host
 from ..state_watch.native_watch import Watch
 from ..state_watch.tensor_mutation_watch import identity_reader, state_watch
 from .native_kernels import NativeKernel

@@ -15,7 +15,7 @@ from typing import Any
 import torch
 
 from ...foundation.torch_private import compiler_guards, reinterpret_tensor
-from ...tensors.devices import DEVICES
+from ...tensors.device_facts import DEVICES
 from .restore_inputs_on_error import half_done
 
 

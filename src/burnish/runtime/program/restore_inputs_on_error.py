@@ -23,7 +23,7 @@ import torch
 from torch.fx import GraphModule, Node
 
 from ...captured_graph.compile_request import request_of
-from ...concurrency.compute_once import once
+from ...concurrency.first_value_cache import once
 from ...foundation.torch_private import OpOverload, OpOverloadPacket, unsafe_set_version_counter
 from ...tensors.in_place_names import is_in_place_name
 from ..eager.drawing_calls import RULED_PARTS

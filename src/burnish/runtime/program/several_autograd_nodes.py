@@ -19,7 +19,7 @@ import torch
 
 from ...captured_graph.aliased_gradients import InputView
 from ...captured_graph.graph_autograd_nodes import Edge, Pieces, edge_of, find_pieces
-from ...concurrency.compute_once import once
+from ...concurrency.first_value_cache import once
 from ...foundation.torch_private import current_graph_task_id, execution_engine, set_grad_enabled
 from .autograd_function import Compiled, DifferentiableGraph, GradientLayout, check_twice
 from .eager_double_backward import apart, at_no_level, needs_gradient, run_again

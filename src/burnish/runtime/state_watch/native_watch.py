@@ -55,7 +55,7 @@ from collections.abc import Callable, Sequence
 from types import CellType, FunctionType
 from typing import Any
 
-from ...concurrency.compute_once import once
+from ...concurrency.first_value_cache import once
 from ...concurrency.thread_locks import has_global_lock
 from ..program.native_kernels import NativeFunction, load
 from .tensor_guard_layout import WORD, word_at, word_behind, words_at, words_behind

@@ -22,7 +22,7 @@ from typing import Any
 import torch
 from torch.autograd.graph import saved_tensors_hooks
 
-from ...concurrency.compute_once import once
+from ...concurrency.first_value_cache import once
 from ...concurrency.outside_errors import reraise_from_outside
 from ...foundation.torch_private import DisableTorchFunctionSubclass, dispatch_keys, top_saved_tensors_default_hooks
 

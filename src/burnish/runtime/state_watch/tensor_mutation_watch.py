@@ -19,7 +19,7 @@ from typing import Any
 import torch
 from torch.utils.weak import WeakIdRef
 
-from ...concurrency.compute_once import once
+from ...concurrency.first_value_cache import once
 from ...concurrency.outside_errors import reraise_from_outside
 from ...foundation.torch_private import DisableTorchFunctionSubclass
 from ...settings import current

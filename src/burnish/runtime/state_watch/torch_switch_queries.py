@@ -16,14 +16,14 @@ from typing import Any
 
 import torch
 
-from ...concurrency.compute_once import once
+from ...concurrency.first_value_cache import once
 from ...foundation.torch_private import (
     dispatch_key_parse,
     get_tracing_state,
     len_torch_dispatch_stack,
     len_torch_function_stack,
 )
-from ...tensors.devices import precision_on_gpus
+from ...tensors.device_facts import precision_on_gpus
 
 BYTE, WHOLE = 0xFF, (1 << 64) - 1
 CPU, CUDA = 0, 1

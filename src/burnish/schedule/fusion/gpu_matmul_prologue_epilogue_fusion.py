@@ -22,7 +22,7 @@ from ...ops.burnish_primitives import LINEAR, VIEW
 from ...ops.operator_record import Pointwise
 from ...ops.scalar_ir import Access, Scalar, cast, load, reduced, walk
 from ...ops.target_record import target_of
-from ...tensors.devices import precision_of
+from ...tensors.device_facts import precision_of
 from ...tensors.dtypes import NAMES, SINGLES
 from ...tensors.tensor_types import NumberType
 from ...tensors.views.affine_indices import Affine, Index, constant, identity

@@ -24,7 +24,7 @@ from ...ir.graph_builder import Builder
 from ...ops.burnish_primitives import CONV, RUN
 from ...ops.target_record import CPU, target_of
 from ...tensors.tensor_types import TensorType, contiguous_stride
-from ..library.autotune_candidates import Choice
+from ..library.autotune_library_calls import Choice
 from ..library.call_candidates.convolution import in_channels_last, why_not_pointwise
 from ..library.call_candidates.convolution_backward_times import ConvBackwardSpec
 from ..library.call_candidates.convolution_backward_times import seconds_of as gradient_seconds

@@ -24,7 +24,7 @@ from ...ir.graph import Graph, Node, Value
 from ...ir.rewriter import Rewriter
 from ...ops.burnish_primitives import LINEAR, VIEW
 from ...ops.target_record import target_of
-from ...tensors.devices import multiplies_in_tensor_cores
+from ...tensors.device_facts import multiplies_in_tensor_cores
 from ...tensors.tensor_types import TensorType
 from ...tensors.views.view_maps import Permute, Slice
 

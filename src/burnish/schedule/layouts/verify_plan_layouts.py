@@ -6,7 +6,7 @@
         > y = run <bmm>, (e, b)                            : f32[2, 3, 5]
 
 A chosen call takes the layouts of `Candidate.takes` and makes those of `gives`. An eager kernel takes the strides that
-eager passed to it, unless `ops.eager_operand_layouts` says that it takes any. A view has the strides that its maps
+eager passed to it, unless `ops.layouts_eager_accepts` says that it takes any. A view has the strides that its maps
 give. A value in an input's memory has that input's strides; in an intermediate value's memory, it may have others
 without gaps. The check takes 2 microseconds a step and always runs; views are checked only with the setting `check`.
 Our own kernels read any strides.
@@ -21,7 +21,7 @@ from ...ir.alias_analysis import is_memory_view
 from ...ir.graph import Node
 from ...ir.verifier import surroundings
 from ...ops.burnish_primitives import RUN, VIEW
-from ...ops.eager_operand_layouts import eager_stride_or_none, why_not_taken
+from ...ops.layouts_eager_accepts import eager_stride_or_none, why_not_taken
 from ...settings import current
 from ...tensors.eager_strides import is_dense
 from ...tensors.tensor_types import NumberType, has_stride

@@ -18,7 +18,7 @@ import torch
 
 from ... import events
 from ...concurrency.outside_errors import reraise_from_outside
-from .autotune_candidates import Measurements, candidates, memory
+from .autotune_library_calls import Measurements, candidates, memory
 from .call_specs import LinearSpec, MatmulSpec
 from .candidate import Candidate, bound, empty
 from .gpu_matmul_spec import KernelSpec, Maker, MatmulTiles, candidate, tilings

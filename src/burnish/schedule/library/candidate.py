@@ -1,6 +1,6 @@
 """Candidates of library calls: the operands and the result of one way to compute a spec, and the function that runs it.
 
-Between `call_specs` and `autotune_candidates`. A candidate that is one torch operator is described as data (`call`).
+Between `call_specs` and `autotune_library_calls`. A candidate that is one torch operator is described as data (`call`).
 One that consists of native functions has `steps`, which generated code can call without Python. `run` does the same
 from Python.
 
@@ -21,7 +21,7 @@ from typing import Any
 
 import torch
 
-from ...concurrency.compute_once import once
+from ...concurrency.first_value_cache import once
 from ...foundation.torch_private import OpOverload
 from ...tensors.tensor_types import TensorType, contiguous_stride, same_layout
 from .call_specs import Spec

@@ -24,7 +24,7 @@ from ...ir.graph import Graph, Node, Value, map_values
 from ...ir.rewriter import Rewriter
 from ...ir.verify_and_publish_graph import announce
 from ...ops.burnish_primitives import CONV, LINEAR, PREPARE, QUANTIZED_LINEAR, RUN
-from ...ops.eager_operand_layouts import LEFT, reads_gaps
+from ...ops.layouts_eager_accepts import LEFT, reads_gaps
 from ...settings import current
 from ...tensors.tensor_types import TensorType, contiguous_stride
 from ...tensors.views.view_maps import Permute, Reshape, Slice
@@ -34,17 +34,17 @@ from ..layouts.pad_matmul_operands import pad_matmul_operands
 from ..layouts.propagate_channels_last import BACKWARD
 from ..rewrites.grouped_query_attention import before_repeating
 from ..rewrites.merge_recurrent_directions import LAYER, Layer, layers_of
-from .autotune_candidates import Choice, candidates, choose, choose_thoroughly, tuned
+from .autotune_library_calls import Choice, candidates, choose, choose_thoroughly, tuned
 from .call_candidates.recurrent import NAME as OWN_RECURRENT
 from .call_specs import Activation, AttentionSpec, ConvSpec, IntegerSpec, LinearSpec, MatmulSpec, QuantizedSpec, Spec
 from .candidate import Candidate
 from .choose_gpu_matmuls import choose_gpu_matmuls
-from .own_kernels.attention_tiling import NAME as OWN_ATTENTION
-from .own_kernels.attention_tiling import own_attention
 from .own_kernels.own_matmul_and_convolution import NAME as OWN
 from .own_kernels.own_matmul_and_convolution import own_candidate
 from .own_kernels.quantized_product import INTEGERS as OWN_INTEGERS
 from .own_kernels.quantized_product import of_one_row, own_dequantized
+from .own_kernels.query_block_attention import NAME as OWN_ATTENTION
+from .own_kernels.query_block_attention import own_attention
 from .own_kernels.token_attention import NAME as OWN_TOKEN
 from .own_kernels.token_attention import own_token_attention
 

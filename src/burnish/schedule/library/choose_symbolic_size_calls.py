@@ -21,7 +21,7 @@ from ...ir.graph import Graph, Node, Value
 from ...ir.verify_and_publish_graph import announce
 from ...ops.burnish_primitives import LINEAR, QUANTIZED_LINEAR, RUN
 from ..rewrites.merge_recurrent_directions import Layer
-from .autotune_candidates import Choice, candidates, choose, is_read_once
+from .autotune_library_calls import Choice, candidates, choose, is_read_once
 from .call_candidates.convolution import in_channels_last
 from .call_specs import ConvSpec, IntegerSpec, LinearSpec, QuantizedSpec, Spec
 from .candidate import Candidate

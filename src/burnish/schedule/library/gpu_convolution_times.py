@@ -15,7 +15,7 @@ import torch
 
 from ... import events
 from ...concurrency.outside_errors import reraise_from_outside
-from .autotune_candidates import SMALL, Measurements, candidates, memory
+from .autotune_library_calls import SMALL, Measurements, candidates, memory
 from .call_candidates.convolution_backward_times import ConvBackwardSpec
 from .call_specs import ConvSpec
 from .candidate import Candidate

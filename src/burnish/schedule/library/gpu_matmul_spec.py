@@ -46,7 +46,7 @@ class KernelSpec:
     names: tuple[str, ...]
     """Of its buffers: a tensor that several kernels read has the same name in each."""
     precision: str = ""
-    """Of a product of f32: see `tensors.devices`."""
+    """Of a product of f32: see `tensors.device_facts`."""
 
     @property
     def inputs(self) -> dict[str, TensorType]:

@@ -20,7 +20,7 @@ from typing import Any
 
 import torch
 
-from ...concurrency.compute_once import once
+from ...concurrency.first_value_cache import once
 from ...ir import fuel
 from ...ir.alias_analysis import storage_of
 from ...ir.graph import Graph, Node, Value, values_in

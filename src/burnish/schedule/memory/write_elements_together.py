@@ -25,7 +25,7 @@ from ...ir.alias_analysis import storage_of
 from ...ir.graph import Graph, Node, Value, Write, values_in
 from ...ops.operator_record import lookup
 from ...ops.scalar_ir import Access, load
-from ...tensors.devices import is_host
+from ...tensors.device_facts import is_host
 from ...tensors.dtypes import NAMES
 from ..loops.build_kernel import Launch
 from ..loops.loop_ir import Kernel, Loop, Stage, Store

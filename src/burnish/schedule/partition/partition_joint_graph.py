@@ -16,9 +16,9 @@ from dataclasses import dataclass, replace
 from ...ir.alias_analysis import storage_of
 from ...ir.error_check_nodes import is_kept
 from ...ir.extract_subgraph import extract_subgraph
-from ...ir.gradient_signature import Gradients
 from ...ir.graph import Alias, Graph, Node, Value, Write, map_values, values_in
 from ...ir.graph_builder import Builder
+from ...ir.joint_graph_signature import Gradients
 from ...ir.verify_and_publish_graph import announce
 from .activation_memory_budget import choose
 from .saved_or_recomputed import RecomputeChooser, late_as_can_be, with_shape_stand_in

@@ -15,8 +15,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ...ir.error_check_nodes import is_kept
-from ...ir.gradient_signature import GradientPiece, Gradients
 from ...ir.graph import Alias, Graph, Node, Value, values_in
+from ...ir.joint_graph_signature import GradientPiece, Gradients
 from ...ir.verify_and_publish_graph import announce
 from .activation_memory_budget import choose
 from .partition_joint_graph import Splitter

@@ -30,7 +30,7 @@ from ...ir.frozen_values import is_random
 from ...ir.graph import Graph, Node, Value, map_values
 from ...ir.rewriter import Rewriter
 from ...ops.burnish_primitives import CHECK, VIEW
-from ...ops.elementwise.live_scalar_nodes import ITEM, NUMBER
+from ...ops.elementwise.python_number_operators import ITEM, NUMBER
 from ...ops.error_conditions import Condition, InRange, NotZero
 from ...ops.operator_record import Pointwise
 from ...ops.shapes.element_from_index_rules import IndexFunction

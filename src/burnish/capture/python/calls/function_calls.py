@@ -13,7 +13,7 @@ from inspect import CO_VARARGS, CO_VARKEYWORDS
 from types import FunctionType, MethodType
 from typing import Any
 
-from ....concurrency.compute_once import once
+from ....concurrency.first_value_cache import once
 from ....foundation.torch_private import DisableTorchFunction
 from ... import breaks
 from ...engine.interpreted_or_native import (

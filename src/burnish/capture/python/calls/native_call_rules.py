@@ -19,7 +19,7 @@ import torch
 from ....foundation.torch_private import assert_true
 from ... import breaks
 from ...engine.interpreted_or_native import is_pure_module, is_user_type
-from ...guards.builtin_container_subclasses import elements_of, items_of
+from ...guards.container_reads_past_overrides import elements_of, items_of
 from ...guards.value_or_identity import UNEXPOSED
 from ...interpreter.emulated_frames import NAMED_AFTER_CALLERS
 from ...interpreter.frames import MISSING

@@ -16,7 +16,7 @@ import torch
 
 from ... import breaks
 from ...guards import immutable_builtin_subclasses
-from ...guards.builtin_container_subclasses import elements_of
+from ...guards.container_reads_past_overrides import elements_of
 from ...guards.object_sources import Source
 from ...interpreter.frames import MISSING, Generator, frames_from
 from ...numbers import graph_numbers, live_scalars, numpy_tables, object_addresses

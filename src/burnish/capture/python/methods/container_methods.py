@@ -17,7 +17,7 @@ from ... import breaks
 from ...engine.container_changes import table_read_at_once
 from ...engine.interpreted_or_native import is_trusted_type
 from ...engine.object_lifetimes import leaving_sequence
-from ...guards.builtin_container_subclasses import elements_of, has_key
+from ...guards.container_reads_past_overrides import elements_of, has_key
 from ...interpreter.frames import Raised
 from ...numbers import live_scalars
 from ...numbers.live_scalars import Live, settled

@@ -16,7 +16,7 @@ from typing import Any
 import torch
 
 from ... import breaks
-from ...guards.builtin_container_subclasses import elements_of
+from ...guards.container_reads_past_overrides import elements_of
 from ...guards.tensor_metadata import TENSOR_TYPES
 from ...interpreter.frames import MISSING, SAMPLE, Generator
 from ...numbers import live_scalars

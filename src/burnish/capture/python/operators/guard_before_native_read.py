@@ -17,7 +17,7 @@ import torch
 
 from ... import breaks
 from ...engine.interpreted_or_native import find_on_type, is_user_type
-from ...guards.builtin_container_subclasses import elements_of, items_of
+from ...guards.container_reads_past_overrides import elements_of, items_of
 from ...guards.value_or_identity import UNEXPOSED
 from ...interpreter.frames import RAISES
 from ...numbers import constant_arrays, numpy_tables

@@ -14,7 +14,7 @@ from typing import Any
 import torch
 
 from ...engine.container_changes import is_constant_key
-from ...guards.builtin_container_subclasses import elements_of, items_of
+from ...guards.container_reads_past_overrides import elements_of, items_of
 from ...guards.set_iteration_order import ByIdentity, remembered
 from ...numbers import numpy_tables
 from ...numbers.live_scalars import Live

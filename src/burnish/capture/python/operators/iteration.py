@@ -17,9 +17,9 @@ import torch
 from ... import breaks
 from ...engine.container_changes import keeps_numbers, refuse_view_of_methods, table_read_at_once
 from ...engine.interpreted_or_native import is_trusted_type
-from ...guards.builtin_container_subclasses import elements_of
 from ...guards.changing_numbers import are_many, may_be_live
-from ...guards.iterator_contents import READABLE
+from ...guards.container_reads_past_overrides import elements_of
+from ...guards.read_native_iterators import READABLE
 from ...interpreter import frames as fr
 from ...interpreter.frames import EXHAUSTED, MISSING, PUSHED, Generator
 from ...interpreter.reads_past_overrides import may_have_keys

@@ -19,7 +19,7 @@ from ...engine import container_changes
 from ...engine.container_changes import hashes_in_python
 from ...engine.interpreted_or_native import find_on_type, is_trusted_type
 from ...engine.object_lifetimes import leaving_sequence
-from ...guards.builtin_container_subclasses import has_key, length_of
+from ...guards.container_reads_past_overrides import has_key, length_of
 from ...guards.immutable_builtin_subclasses import base_of_value, value_of
 from ...guards.tensor_metadata import TENSOR_TYPES, is_tensor
 from ...interpreter.frames import MISSING

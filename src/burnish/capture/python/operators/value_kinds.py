@@ -21,7 +21,7 @@ from typing import Any
 import torch
 
 from ...engine.interpreted_or_native import is_trusted_type, is_user_type
-from ...guards.builtin_container_subclasses import elements_of, items_of
+from ...guards.container_reads_past_overrides import elements_of, items_of
 from ...guards.immutable_builtin_subclasses import base_of_value
 from ...guards.tensor_metadata import is_tensor
 from ...guards.value_or_identity import PLAIN_VALUES

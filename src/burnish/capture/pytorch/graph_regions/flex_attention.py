@@ -25,7 +25,7 @@ from ....concurrency.outside_errors import reraise_from_outside
 from ....errors import InternalError
 from ....runtime.eager.flex_attention import FlexAttention
 from ....runtime.eager.flex_tiles import FlexTiles
-from ....tensors.devices import is_host
+from ....tensors.device_facts import is_host
 from ....tensors.dtypes import FLOATS, NAMES
 from ... import breaks
 from ...engine.torch_call_records import TorchCall

@@ -16,7 +16,7 @@ from typing import Any
 
 import torch
 
-from ...guards.builtin_container_subclasses import elements_of
+from ...guards.container_reads_past_overrides import elements_of
 from ...interpreter.frames import Generator
 from ...interpreter.reads_past_overrides import dict_of
 from ...numbers.live_scalars import Live

@@ -16,11 +16,11 @@ from __future__ import annotations
 
 import ctypes
 
-from ....concurrency.compute_once import once
+from ....concurrency.first_value_cache import once
 from ....ops.scalar_ir import Access, Scalar, load
 from ....runtime.program.native_kernels import NativeFunction, NativeKernel
-from ....schedule.library.own_kernels.attention_tiling import Attention
 from ....schedule.library.own_kernels.matmul_tiling_and_packing import NativeCall
+from ....schedule.library.own_kernels.query_block_attention import Attention
 from ..compile_to_machine_code import compile_function
 from ..scalar_operations import evaluate
 from ..target_cpu import Host, host

@@ -9,7 +9,7 @@ and then walks the tiles of `gemm_microkernel` with it.
 
 from __future__ import annotations
 
-from ....concurrency.compute_once import once
+from ....concurrency.first_value_cache import once
 from ....runtime.program.native_kernels import NativeFunction, NativeKernel
 from ....schedule.library.own_kernels.matmul_tiling_and_packing import Batched, NativeCall
 from ..compile_to_machine_code import compile_function

@@ -7,7 +7,7 @@
 
 from __future__ import annotations
 
-from ....concurrency.compute_once import once
+from ....concurrency.first_value_cache import once
 from ....runtime.program.native_kernels import NativeKernel, bind
 from ..compile_to_machine_code import object_code
 from ..target_cpu import host

@@ -19,7 +19,7 @@ import torch
 
 from ....concurrency import thread_locks
 from ....concurrency.await_future import SharedResult, result_of
-from ....concurrency.compute_once import once
+from ....concurrency.first_value_cache import once
 from ....runtime.program.native_kernels import NativeFunction, NativeKernel, Words
 from ....schedule.library.own_kernels.matmul_tiling_and_packing import MatmulTile, NativeCall, Product, Shape, Sum
 from ..compile_to_machine_code import compile_function

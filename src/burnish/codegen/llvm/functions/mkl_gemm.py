@@ -13,7 +13,7 @@ import struct
 
 import torch
 
-from ....concurrency.compute_once import once
+from ....concurrency.first_value_cache import once
 from ....runtime.linking import torch_blas_symbols
 from ....runtime.program.native_kernels import NativeFunction, NativeKernel
 from ....schedule.library.call_candidates.mkl import TRANSPOSED, Gemm

@@ -26,7 +26,7 @@ The result is the pair of tuples, or None if something differs.
 
 from __future__ import annotations
 
-from ....concurrency.compute_once import once
+from ....concurrency.first_value_cache import once
 from ....runtime.program.native_kernels import NativeFunction
 from ....runtime.state_watch.native_watch import TUPLE_ITEMS, WORDS_AT_ONCE, load_watchers, reference_count_bits
 from ..compile_to_machine_code import object_code

@@ -8,7 +8,7 @@ One native function serves all sizes. An item is a line of the copy: zeros, or a
 
 from __future__ import annotations
 
-from ....concurrency.compute_once import once
+from ....concurrency.first_value_cache import once
 from ....runtime.program.native_kernels import NativeFunction, NativeKernel
 from ....schedule.library.own_kernels.matmul_tiling_and_packing import NativeCall
 from ....tensors.tensor_types import TensorType

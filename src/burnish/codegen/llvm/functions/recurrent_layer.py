@@ -12,7 +12,7 @@ rows of the batch:
 
 from __future__ import annotations
 
-from ....concurrency.compute_once import once
+from ....concurrency.first_value_cache import once
 from ....ops.scalar_ir import Access, Scalar, load
 from ....runtime.program.native_kernels import NativeFunction, NativeKernel
 from ....schedule.library.call_candidates.recurrent import Recurrence

@@ -19,7 +19,7 @@ import tempfile
 import time
 from typing import NamedTuple
 
-from ....concurrency.compute_once import once
+from ....concurrency.first_value_cache import once
 from .invoke_triton import Cubin, Job, emitted, language, packed, unpacked
 
 LENGTH = struct.Struct("<Q")

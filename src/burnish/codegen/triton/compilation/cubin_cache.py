@@ -19,7 +19,7 @@ from pathlib import Path
 
 from ....concurrency import thread_locks
 from ....concurrency.await_future import result_of
-from ....concurrency.compute_once import once
+from ....concurrency.first_value_cache import once
 from ....runtime.disk.disk_cache import disk_cache
 from ..kernel_function import PrintedKernel
 from . import compile_worker_pool, invoke_triton

@@ -14,7 +14,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from ....concurrency.compute_once import once
+from ....concurrency.first_value_cache import once
 from ....concurrency.outside_errors import reraise_from_outside
 from ....errors import InternalError
 from ..triton_types import signature_type

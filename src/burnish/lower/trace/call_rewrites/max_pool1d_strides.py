@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 
-from ....tensors.devices import is_host
+from ....tensors.device_facts import is_host
 from ....tensors.tensor_types import contiguous_stride
 
 POOLS = (torch.nn.functional.max_pool1d, torch.max_pool1d, torch.ops.aten.max_pool1d, torch.ops.aten.max_pool1d.default)

@@ -15,7 +15,7 @@ import torch
 from ....ir.error_check_nodes import add_check
 from ....ir.graph_builder import Builder
 from ....ops.error_conditions import InRange
-from ....tensors.devices import is_host
+from ....tensors.device_facts import is_host
 
 
 def classes_of(args: tuple, kwargs: dict[str, Any]) -> tuple[Any, Any]:

@@ -18,7 +18,7 @@ import torch
 
 from ....foundation.torch_private import VF
 from ....ops.library.recurrent_shape_rules import RECURRENT, RECURRENT_BACKWARD, gradient_type, recurrent_types
-from ....tensors.devices import DEVICES, facts_of
+from ....tensors.device_facts import DEVICES, facts_of
 from ..aten_tracer import AtenTracer
 
 KINDS = {

@@ -2,7 +2,7 @@
 
     sdpa     eager: `scaled_dot_product_attention`, which picks one of the following by its own rules
     flash    torch's blocked kernel for the CPU, called directly
-    own      our own kernel, see `own_kernels.attention_tiling`
+    own      our own kernel, see `own_kernels.query_block_attention`
     own token  the same for one query, see `own_kernels.token_attention`
     math     two batched products and a softmax
 
@@ -24,7 +24,7 @@ from ....foundation.torch_private import fused_sdp_choice, safe_softmax
 from ....tensors.tensor_types import TensorType
 from ..call_specs import AttentionSpec
 from ..candidate import Candidate, Operand, OperatorCall, from_call
-from ..own_kernels.attention_tiling import own_attention
+from ..own_kernels.query_block_attention import own_attention
 from ..own_kernels.token_attention import own_token_attention
 
 aten = torch.ops.aten

@@ -20,7 +20,7 @@ from dataclasses import replace
 import torch
 
 from ....foundation.torch_private import conv_determine_backend_memory_format, select_conv_backend
-from ....ops.eager_operand_layouts import reads_gaps
+from ....ops.layouts_eager_accepts import reads_gaps
 from ....tensors.tensor_types import TensorType, contiguous_stride, has_stride
 from ....tensors.weight_packing import Panels
 from ...layouts.channels_last_strides import channels_last_stride, is_channels_last, with_axis

@@ -16,7 +16,7 @@ from ....ops.library.convolution_shape_rules import convolution_backward
 from ....ops.operator_record import NoRule, arguments_of
 from ....tensors.tensor_types import TensorType, contiguous_stride
 from ...layouts.channels_last_strides import channels_last_stride, is_channels_last
-from ..autotune_candidates import SMALL, estimate, key_of, memory
+from ..autotune_library_calls import SMALL, estimate, key_of, memory
 from ..call_specs import ConvSpec
 from ..candidate import Candidate, Operand, OperatorCall, from_call
 from ..shrink_benchmarks import LARGE, resized, with_channels_of_series

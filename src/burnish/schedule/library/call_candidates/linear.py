@@ -20,8 +20,8 @@ from dataclasses import replace
 
 import torch
 
-from ....concurrency.compute_once import once
-from ....ops.eager_operand_layouts import reads_gaps
+from ....concurrency.first_value_cache import once
+from ....ops.layouts_eager_accepts import reads_gaps
 from ....tensors.tensor_types import TensorType
 from ..call_specs import ConvSpec, LinearSpec
 from ..candidate import Candidate, Operand, OperatorCall, Tensors, from_call, from_steps

@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 import torch
 
-from ....ops.eager_operand_layouts import reads_gaps
+from ....ops.layouts_eager_accepts import reads_gaps
 from ....tensors.tensor_types import TensorType
 from ..call_specs import LinearSpec, MatmulSpec
 from ..candidate import Candidate, Operand, OperatorCall, from_call

@@ -21,7 +21,7 @@ from typing import Any
 
 import torch
 
-from ....concurrency.compute_once import once
+from ....concurrency.first_value_cache import once
 from ....tensors.tensor_types import TensorType
 from ..own_kernels import matmul_tiling_and_packing
 

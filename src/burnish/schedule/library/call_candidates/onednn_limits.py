@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import torch
 
-from ....concurrency.compute_once import once
+from ....concurrency.first_value_cache import once
 from ....tensors.tensor_types import TensorType
 from ..call_specs import Activation, ConvSpec, LinearSpec
 

@@ -22,7 +22,7 @@ import torch
 
 from ....ops.scalar_ir import Scalar
 from ....ops.target_record import target_of
-from ....tensors.devices import CPU
+from ....tensors.device_facts import CPU
 from ....tensors.dtypes import DTYPES, PAIRED
 from ....tensors.tensor_types import TensorType
 from ....tensors.weight_packing import Panels
@@ -212,7 +212,7 @@ class NativeKernelMaker:
     padding: Callable[[TensorType, tuple[int, int], tuple[int, ...]], NativeCall]
     """From "x" to "out". Given x, height and width of the copy, and the border above and to the left."""
     attention: Callable[[Any], NativeCall]
-    """Of "out", "q", "k", "v", "mask" where there is one, and "scratch". Given an `attention_tiling.Attention`."""
+    """Of "out", "q", "k", "v", "mask" where there is one, and "scratch". Given an `query_block_attention.Attention`."""
     token_attention: Callable[[Any], NativeCall]
     """Of "out", "q", "k", "v" and "mask" where there is one. Given a `token_attention.TokenAttention`."""
     recurrence: Callable[[Any], NativeCall]

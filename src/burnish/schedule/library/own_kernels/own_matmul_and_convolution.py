@@ -22,7 +22,7 @@ from ...layouts.channels_last_strides import channels_last_stride
 from ..call_specs import ConvSpec, LinearSpec, MatmulSpec
 from ..candidate import SCRATCH, Candidate, from_steps
 from . import matmul_tiling_and_packing
-from .depthwise_tiling import depthwise_product, why_not_depthwise
+from .depthwise_convolution import depthwise_product, why_not_depthwise
 from .matmul_tiling_and_packing import NativeCall, Product, Sum, TablePlace, places_of_row, runs_of
 
 NAME = "own packed"

@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 
 import torch
 
-from ....concurrency.compute_once import once
+from ....concurrency.first_value_cache import once
 from ....tensors.dtypes import SINGLES
 from ....tensors.tensor_types import TensorType
 from ..call_specs import IntegerSpec, QuantizedSpec

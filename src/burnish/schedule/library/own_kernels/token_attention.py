@@ -19,7 +19,7 @@ from ....tensors.dtypes import SINGLES
 from ....tensors.tensor_types import TensorType
 from ..call_specs import AttentionSpec
 from ..candidate import Candidate, from_steps
-from . import attention_tiling, matmul_tiling_and_packing
+from . import matmul_tiling_and_packing, query_block_attention
 
 NAME = "own token"
 
@@ -75,7 +75,7 @@ def why_not_token_attention(spec: AttentionSpec, output: TensorType) -> str | No
     for name, type in (*spec.inputs.items(), ("the result", output)):
         if name != "mask" and type.dtype is not spec.q.dtype or type.dtype not in SINGLES:
             return f"{name} is {type}: the kernel computes in one dtype of {SINGLES}"
-    why = attention_tiling.why_not_laid_out(spec, output)
+    why = query_block_attention.why_not_laid_out(spec, output)
     if why is not None:
         return why
     depths = spec.q.shape[3], spec.v.shape[3]

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from .....concurrency.compute_once import once
+from .....concurrency.first_value_cache import once
 from .....runtime.program.native_kernels import NativeFunction, NativeKernel
 from .....schedule.library.own_kernels.matmul_tiling_and_packing import NativeCall
 from .....schedule.library.own_kernels.quantized_product import QuantizedProduct

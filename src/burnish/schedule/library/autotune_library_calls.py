@@ -23,7 +23,7 @@ import torch
 
 from ...concurrency.outside_errors import Suppressing
 from ...ops.target_record import target_of
-from ...tensors.devices import CPU
+from ...tensors.device_facts import CPU
 from .call_candidates.attention import attention_candidates
 from .call_candidates.convolution import convolution_candidates
 from .call_candidates.linear import linear_candidates
@@ -34,11 +34,11 @@ from .call_specs import AttentionSpec, ConvSpec, IntegerSpec, LinearSpec, Matmul
 from .candidate import Candidate
 from .measure_candidates import Measurement, measure
 from .own_kernels import matmul_tiling_and_packing
-from .own_kernels.attention_tiling import NAME as OWN_ATTENTION
 from .own_kernels.own_matmul_and_convolution import NAME as OWN
 from .own_kernels.own_matmul_and_convolution import tilings
 from .own_kernels.quantized_product import INTEGERS as OWN_INTEGERS
 from .own_kernels.quantized_product import NAME as OWN_QUANTIZED
+from .own_kernels.query_block_attention import NAME as OWN_ATTENTION
 from .own_kernels.skinny_gemm import MOST_ROWS
 from .own_kernels.skinny_gemm import NAME as OWN_SKINNY_GEMM
 from .own_kernels.token_attention import NAME as OWN_TOKEN
