@@ -23,7 +23,7 @@ from torch.utils._pytree import tree_flatten, tree_map, tree_unflatten
 from burnish.ir import infer_types
 from burnish.ir.graph import Value
 from burnish.ir.untraceable_graph import Untraceable
-from burnish.lower.trace.validate_call_in_eager import base_name, confirm, is_dilated_up
+from burnish.lower.trace.validate_call_in_eager import base_name, is_dilated_up, verify_accepted_by_eager
 from burnish.ops.operator_record import NoRule, Op, lookup
 from burnish.tensors.dtypes import NAMES
 from burnish.tensors.tensor_types import TensorType
@@ -148,7 +148,7 @@ def why_wrong(op: Op, args: tuple, kwargs: dict) -> str | None:
     if given is None:
         return None
     try:
-        confirm(op.target, *tree_map(value_of, (args, kwargs)), given)
+        verify_accepted_by_eager(op.target, *tree_map(value_of, (args, kwargs)), given)
     except Untraceable:
         return None
     try:

@@ -7,7 +7,14 @@ import torch
 
 import burnish
 from burnish import events, settings
-from burnish.frontend.modes_and_options import COUNTERPARTS, MODES, NOTHING_TO_DO, OURS, changes, why_nothing
+from burnish.frontend.modes_and_options import (
+    COUNTERPARTS,
+    MODES,
+    NOTHING_TO_DO,
+    OURS,
+    settings_from_mode_and_options,
+    why_nothing,
+)
 
 from ..recorded_events import recorded
 
@@ -149,15 +156,15 @@ def test_names_may_be_written_with_hyphens_as_in_torch():
     ],
 )
 def test_counterparts_set_our_settings(options, setting, value):
-    assert changes(None, options).get(setting) is value
+    assert settings_from_mode_and_options(None, options).get(setting) is value
 
 
 def test_inductors_settings_of_the_process_count():
     import torch._inductor.config
 
     with torch._inductor.config.patch({"fallback_random": True, "triton.cudagraphs": True}):
-        assert changes(None, None) == {"eager_random": True, "cuda_graphs": True}
-    assert changes(None, None) == {}
+        assert settings_from_mode_and_options(None, None) == {"eager_random": True, "cuda_graphs": True}
+    assert settings_from_mode_and_options(None, None) == {}
 
 
 def test_a_pass_of_the_user_that_is_not_run_is_warned_about():

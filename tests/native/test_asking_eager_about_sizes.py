@@ -11,7 +11,7 @@ from burnish.ir.graph import Value
 from burnish.ir.infer_types import result_types
 from burnish.ir.untraceable_graph import Untraceable
 from burnish.lower.trace import validate_call_in_eager
-from burnish.lower.trace.validate_call_in_eager import confirm
+from burnish.lower.trace.validate_call_in_eager import verify_accepted_by_eager
 from burnish.ops.operator_record import lookup
 from burnish.tensors.tensor_types import TensorType
 
@@ -30,7 +30,7 @@ def asked(func, *args):
     ran = []
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(validate_call_in_eager, "run", lambda func, *_: ran.append(func))
-        confirm(func, args, {}, result_types(lookup(func), args, {}))
+        verify_accepted_by_eager(func, args, {}, result_types(lookup(func), args, {}))
     return ran
 
 
@@ -102,10 +102,10 @@ def test_kernels_that_run():
 
 
 def test_written_operand_has_the_shape_of_the_result():
-    confirm(ATEN.add_.Tensor, (tensor(3, 4), tensor(4)), {})
+    verify_accepted_by_eager(ATEN.add_.Tensor, (tensor(3, 4), tensor(4)), {})
     for x, y in ((tensor(4), tensor(3, 4)), (tensor(3), tensor(2))):
         with pytest.raises(Untraceable):
-            confirm(ATEN.add_.Tensor, (x, y), {})
+            verify_accepted_by_eager(ATEN.add_.Tensor, (x, y), {})
 
 
 def test_warnings_are_those_of_eager():
@@ -147,6 +147,6 @@ def test_size_without_a_formula_is_tried_once(monkeypatch):
 
 
 def test_dimension_of_a_large_tensor_is_asked_for():
-    confirm(ATEN._softmax.default, (tensor(1 << 14, 2), -1, False), {})
+    verify_accepted_by_eager(ATEN._softmax.default, (tensor(1 << 14, 2), -1, False), {})
     with pytest.raises(Untraceable):
-        confirm(ATEN._softmax.default, (tensor(1 << 14, 2), 2, False), {})
+        verify_accepted_by_eager(ATEN._softmax.default, (tensor(1 << 14, 2), 2, False), {})

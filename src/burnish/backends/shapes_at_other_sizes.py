@@ -63,7 +63,7 @@ def silent_functions() -> dict[str, Any]:
     return names
 
 
-def perform(target: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
+def call_without_data(target: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
     """A call of the program's on tensors without data, in the modes that there are."""
     from ..lower.trace.traceability import why_not_called
 
@@ -144,7 +144,7 @@ class Shapes:
             modes = torch._C._len_torch_dispatch_stack()
             try:
                 torch._C._push_on_torch_dispatch_stack(self.tracer)  # inside try: an interrupt may follow immediately
-                return perform(target, args, kwargs)
+                return call_without_data(target, args, kwargs)
             except (RuntimeError, ValueError, TypeError, IndexError, NotImplementedError) as error:
                 reraise_from_outside(error)
                 raise Untraceable(f"{target} cannot be traced: {error}") from error

@@ -60,7 +60,7 @@ def contents(path: str | os.PathLike[str]) -> dict[str, Any]:
             "tensors": len(exported.held.names),
             "tensor_bytes": sum(x.file_size for name, x in archive.entries.items() if name.startswith(STORAGE)),
             "operators": operators_of(written),
-            "programs": [program(digest, content) for digest, content in programs.items()],
+            "programs": [describe_compiled_graph(digest, content) for digest, content in programs.items()],
             "entries": {name: item.file_size for name, item in archive.entries.items()},
         }
 
@@ -78,7 +78,7 @@ def operators_of(written: Any) -> dict[str, int]:
     return dict(Counter(names).most_common())
 
 
-def program(digest: str, content: bytes) -> dict[str, Any]:
+def describe_compiled_graph(digest: str, content: bytes) -> dict[str, Any]:
     """The document of a compiled graph, which is JSON, without its code."""
     size = int.from_bytes(content[:8], "little")
     if size > min(LONGEST_DESCRIPTION, len(content)):

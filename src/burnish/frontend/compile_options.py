@@ -65,7 +65,7 @@ def configured(backend: Backend, mode: str | None, options: dict[str, Any] | Non
     arguments."""
     if backend.name != "burnish":
         return with_mode_and_options(backend, mode, options)
-    changes = settings_by_name.changes(mode, options)
+    changes = settings_by_name.settings_from_mode_and_options(mode, options)
     if changes.pop(settings_by_name.EAGER_KERNELS, False):
         backend = lookup("eager")
     if not changes:

@@ -152,13 +152,13 @@ def check(mode: str | None, options: dict[str, Any] | None) -> None:
         raise UserError(f"options is a dictionary from option names to values, not {options!r:.80}.")
 
 
-def changes(mode: str | None, options: dict[str, Any] | None) -> dict[str, Any]:
+def settings_from_mode_and_options(mode: str | None, options: dict[str, Any] | None) -> dict[str, Any]:
     """The settings that a compiled function gets from its mode or options, and from TorchInductor's settings."""
     found: dict[str, Any] = {}
     for name, (setting, convert) in COUNTERPARTS.items():
         value = torch_config.changed_in_inductor(name)
         if value is not None:
-            add(found, setting, convert(value))
+            merge_setting(found, setting, convert(value))
     found |= MODES[mode] if mode is not None else {}
     for name, value in (options or {}).items():
         name = name.replace("-", "_") if isinstance(name, str) else name  # pyright: ignore[reportUnnecessaryIsInstance]
@@ -166,7 +166,7 @@ def changes(mode: str | None, options: dict[str, Any] | None) -> dict[str, Any]:
             found[name] = value
         elif name in COUNTERPARTS:
             setting, convert = COUNTERPARTS[name]
-            add(found, setting, convert(value))
+            merge_setting(found, setting, convert(value))
         else:
             say_why_nothing(name, value)
     asks_for_eager = found.pop(EAGER_KERNELS, False)
@@ -174,7 +174,7 @@ def changes(mode: str | None, options: dict[str, Any] | None) -> dict[str, Any]:
     return {**found, EAGER_KERNELS: True} if asks_for_eager else found
 
 
-def add(found: dict[str, Any], setting: str, value: Any) -> None:
+def merge_setting(found: dict[str, Any], setting: str, value: Any) -> None:
     """Several options have the same counterpart: one that asks for it suffices."""
     if WITHOUT_EFFECT_ON.get(setting) is not value:
         found[setting] = value if setting in WITHOUT_EFFECT_ON else found.get(setting, False) or value

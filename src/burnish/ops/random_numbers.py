@@ -205,7 +205,7 @@ OPERATORS: set[str] = set()
 """The operators with a rule in this file."""
 
 
-def draws(*names: str) -> Callable[[Callable], Callable]:
+def random_decomposition(*names: str) -> Callable[[Callable], Callable]:
     """Register the decomposition of a random operator."""
     OPERATORS.update(names)
     return decomposition(*names)
@@ -213,7 +213,7 @@ def draws(*names: str) -> Callable[[Callable], Callable]:
 
 def call_draws(*names: str) -> Callable[[Callable], Callable]:
     """The same for a rule that takes the call's `Arguments`."""
-    return registers_call(draws, names, 1)
+    return registers_call(random_decomposition, names, 1)
 
 
 def is_philox(op: Op, dtype: torch.dtype, generator: Any = None) -> bool:
@@ -221,7 +221,7 @@ def is_philox(op: Op, dtype: torch.dtype, generator: Any = None) -> bool:
     return op.name in OPERATORS and not current().eager_random and generator is None and not dtype.is_complex
 
 
-def draw(g: Any, size: Size, generator: Any, device: Any = None, dtype: torch.dtype | None = None) -> Any:
+def draw_bits(g: Any, size: Size, generator: Any, device: Any = None, dtype: torch.dtype | None = None) -> Any:
     """Random bits for each element."""
     if current().eager_random:
         raise NoRule("the setting eager_random")
@@ -251,7 +251,7 @@ def draw_uniform(
 ) -> Any:
     if not (low <= high and holds(NAMES.get(dtype, ""), high - low) and math.isfinite(high - low)):
         raise NoRule(f"numbers from {low} to {high}")
-    return g.apply(UNIFORM, (draw(g, size, generator, device, dtype), float(low), float(high), dtype))
+    return g.apply(UNIFORM, (draw_bits(g, size, generator, device, dtype), float(low), float(high), dtype))
 
 
 def draw_normal(
@@ -259,13 +259,13 @@ def draw_normal(
 ) -> Any:
     if not std >= 0:
         raise NoRule(f"a standard deviation of {std}")
-    return g.apply(NORMAL, (draw(g, size, generator, device, dtype), float(mean), float(std), dtype))
+    return g.apply(NORMAL, (draw_bits(g, size, generator, device, dtype), float(mean), float(std), dtype))
 
 
 def draw_chance(g: Any, size: Size, p: float, generator: Any, device: Any) -> Any:
     if not 0 <= p <= 1:
         raise NoRule(f"a probability of {p}")
-    return g.apply(CHANCE, (draw(g, size, generator, device), float(p)))
+    return g.apply(CHANCE, (draw_bits(g, size, generator, device), float(p)))
 
 
 def draw_integers(g: Any, size: Size, dtype: torch.dtype, generator: Any, device: Any, low: int, high: int) -> Any:
@@ -275,7 +275,7 @@ def draw_integers(g: Any, size: Size, dtype: torch.dtype, generator: Any, device
     least = 0 if name in UNSIGNED or name == "b8" else -room
     if not low < high or low < least or high - 1 > room - (name not in DIGITS) or high - low > LARGEST or name == "b8":
         raise NoRule(f"integers from {low} to {high} in {dtype}")
-    found = g.apply(BELOW, (draw(g, size, generator, device), high - low))
+    found = g.apply(BELOW, (draw_bits(g, size, generator, device), high - low))
     return g.convert(g("add.Scalar", found, low) if low else found, dtype)
 
 
@@ -305,12 +305,12 @@ for kind, drawing in (("rand", draw_uniform), ("randn", draw_normal)):
     call_draws(f"aten.{kind}_like.default", f"aten.{kind}_like.generator")(functools.partial(draw_like, drawing))
 
 
-@draws("aten.uniform.default")
+@random_decomposition("aten.uniform.default")
 def uniform_in(g: Any, x: Any, low: float = 0.0, high: float = 1.0, *, generator: Any = None) -> Any:
     return draw_uniform(g, x.shape, x.dtype, generator, device_of(x), low, high)
 
 
-@draws("aten.normal_functional.default")
+@random_decomposition("aten.normal_functional.default")
 def normal_in(g: Any, x: Any, mean: float = 0.0, std: float = 1.0, *, generator: Any = None) -> Any:
     return draw_normal(g, x.shape, x.dtype, generator, device_of(x), mean, std)
 
@@ -320,17 +320,17 @@ def normal_of(g: Any, a: Arguments) -> Any:
     return draw_new(functools.partial(draw_normal, mean=a.mean, std=a.std), g, a)
 
 
-@draws("aten.normal.Tensor_float")
+@random_decomposition("aten.normal.Tensor_float")
 def normal_around(g: Any, mean: Any, std: float = 1.0, *, generator: Any = None) -> Any:
     return g("add.Tensor", draw_normal(g, mean.shape, mean.dtype, generator, device_of(mean), 0.0, std), mean)
 
 
-@draws("aten.bernoulli.p")
+@random_decomposition("aten.bernoulli.p")
 def bernoulli(g: Any, x: Any, p: float = 0.5, *, generator: Any = None) -> Any:
     return g.convert(draw_chance(g, x.shape, p, generator, device_of(x)), x.dtype)
 
 
-@draws("aten.native_dropout.default")
+@random_decomposition("aten.native_dropout.default")
 def native_dropout(g: Any, x: Any, p: float, train: bool | None) -> Any:
     if train is False:
         raise NoRule("nothing is dropped")
@@ -352,13 +352,13 @@ def randint_like(g: Any, a: Arguments) -> Any:
     return draw_like(functools.partial(draw_between, a=a), g, a)
 
 
-@draws("aten.random.from")
+@random_decomposition("aten.random.from")
 def random_from(g: Any, x: Any, low: int, high: int | None, *, generator: Any = None) -> Any:
     if high is None:
         raise NoRule("all numbers there are")
     return draw_integers(g, x.shape, x.dtype, generator, device_of(x), low, high)
 
 
-@draws("aten.random.to")
+@random_decomposition("aten.random.to")
 def random_to(g: Any, x: Any, high: int, *, generator: Any = None) -> Any:
     return random_from(g, x, 0, high, generator=generator)

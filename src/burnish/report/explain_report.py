@@ -162,11 +162,11 @@ class ExplainOutput:
 
     def _repr_html_(self) -> str:
         """For notebooks, in a frame: the page's styles stay inside."""
-        return f'<iframe srcdoc="{escape(page(self))}" style="width: 100%; height: 32rem; border: 0"></iframe>'
+        return f'<iframe srcdoc="{escape(html_page(self))}" style="width: 100%; height: 32rem; border: 0"></iframe>'
 
     def html(self) -> str:
         """The same as a page that needs no other file."""
-        return page(self)
+        return html_page(self)
 
 
 def operation_nodes(graph: torch.fx.GraphModule) -> list[torch.fx.Node]:
@@ -281,7 +281,7 @@ def type_text(dtype: Any, shape: Iterable[Any]) -> str:
 # ---- the report as HTML
 
 
-def page(output: ExplainOutput) -> str:
+def html_page(output: ExplainOutput) -> str:
     """One file without scripts or external resources; all text is escaped."""
     body = ["<h1>What Burnish made of it</h1>", f"<p>{escape(output.summary())}</p>"]
     for title, wanted in (("Graph breaks", True), ("Not compiled", False)):

@@ -16,7 +16,7 @@ from .. import breaks
 from ..guards.detect_unseen_user_code import UntracedCallDetector
 from ..guards.tensor_metadata import TENSOR_TYPES, WithoutRules
 from ..interpreter.frames import MISSING, Raised
-from ..interpreter.program_or_tracer_errors import fail, is_ours
+from ..interpreter.program_or_tracer_errors import is_ours, raise_internal_error
 from ..python.operators import guard_before_native_read, value_kinds
 from ..pytorch import recorder_fast_path, torch_call_roles, torch_switches
 from .break_signals import BreakAfterOperation, Stop
@@ -193,7 +193,7 @@ def learn(tracer: Tracer, name: Any, function: Callable, args: tuple, kwargs: di
     try:
         recorder_fast_path.learn(name, function, args, kwargs, shown)
     except Exception as error:  # the caller takes errors for the program's
-        fail("tracing", error)
+        raise_internal_error("tracing", error)
 
 
 def run_out_of_stack(tracer: Tracer, error: RecursionError) -> NoReturn:

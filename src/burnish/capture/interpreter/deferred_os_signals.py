@@ -32,7 +32,7 @@ T = TypeVar("T")
 SINGLE_STEPS = (torch.autograd.grad_mode.__file__, torch.amp.autocast_mode.__file__)
 
 
-class Passing(BaseException):
+class CarriedHandlerError(BaseException):
     """Carries an error of a signal handler through a compiler, past its ``except Exception``."""
 
     def __init__(self, error: Exception):
@@ -61,7 +61,7 @@ class Signals:
 
     def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
         self.end()
-        if isinstance(error, Passing):  # the signal came just after the call that it was to pass through had ended
+        if isinstance(error, CarriedHandlerError):  # the signal came just after the end of that call
             raise error.error from None
         self.answer()
 
@@ -82,7 +82,7 @@ class Signals:
                     signal.signal(missing[-1], self.handlers[missing[-1]])
                 missing.pop()
             except BaseException as error:
-                raised = error.error if isinstance(error, Passing) else error
+                raised = error.error if isinstance(error, CarriedHandlerError) else error
         if raised is not None:
             raise raised
 
@@ -94,7 +94,7 @@ class Signals:
             return self.handlers[number](number, frame)
         except Exception as error:
             if self.passes:
-                raise Passing(error) from None
+                raise CarriedHandlerError(error) from None
             raise
 
     def answer(self, frame: Any = None) -> None:
@@ -112,7 +112,7 @@ class Signals:
             self.answer()
             self.waits, self.passes = False, True
             return function(*args)
-        except Passing as passing:
+        except CarriedHandlerError as passing:
             raise passing.error from None
         finally:
             self.passes, self.waits = False, waited

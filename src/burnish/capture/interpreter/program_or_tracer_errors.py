@@ -41,7 +41,7 @@ def ask_torch(function: Callable, *args: Any) -> Any:
     except Exception as error:
         at = error.__traceback__
         if at is None or at.tb_next is None:
-            fail("tracing", error)
+            raise_internal_error("tracing", error)
         raise
 
 
@@ -49,7 +49,7 @@ def is_ours(m: Any, error: BaseException) -> bool:
     return isinstance(error, InternalError) or (isinstance(error, Exception) and error is not m.program_error)
 
 
-def fail(stage: str, error: BaseException) -> NoReturn:
+def raise_internal_error(stage: str, error: BaseException) -> NoReturn:
     """Raise an internal error for this one. An error that stops the program from outside, such as that of a signal
     handler, stays as it is."""
     if isinstance(error, InternalError) or came_from_outside(error):
@@ -67,7 +67,7 @@ def internal(function: Callable) -> Callable:
             return function(self, *args, **kwargs)
         except Exception as error:
             if is_ours(getattr(self, "tracer", self), error):
-                fail("tracing", error)
+                raise_internal_error("tracing", error)
             raise
 
     return checked

@@ -92,7 +92,7 @@ def _native_part(traceback: TracebackType | None) -> TracebackType | None:
 Shown = tuple[CodeType, Position, dict]
 
 
-def passed(traceback: TracebackType | None) -> tuple[Shown, ...]:
+def frames_of_user(traceback: TracebackType | None) -> tuple[Shown, ...]:
     """The frames in a traceback, innermost first, as data to rebuild a similar one on another run. Our own frames,
     which appear in the traceback of a running program, are left out."""
     shown = []
@@ -106,7 +106,7 @@ def passed(traceback: TracebackType | None) -> tuple[Shown, ...]:
     return tuple(reversed(shown))
 
 
-def of_passed(frames: tuple[Shown, ...]) -> TracebackType | None:
+def traceback_of_frames(frames: tuple[Shown, ...]) -> TracebackType | None:
     made = None
     for co, place, namespace in frames:
         made = _stub(made, co, place, namespace)

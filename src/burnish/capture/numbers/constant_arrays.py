@@ -69,7 +69,7 @@ def is_of_graph(m: Any, value: Any) -> bool:
     return entry is not None and entry[0] is value
 
 
-def note(m: Any, value: Any) -> Any:
+def record_constant_array(m: Any, value: Any) -> Any:
     """Note an array that was made from constants."""
     if type(value) is ARRAY and value.dtype.type in NUMBERS:
         m.arrays[id(value)] = value
@@ -134,7 +134,7 @@ def build(rebuilder: Any, value: Any) -> str:
     if root is value:
         made = rebuilder.name(value, f"{rebuilder.constant(value.copy(order='K'))}.copy(order='K')")
         return made
-    note(m, root)
+    record_constant_array(m, root)
     whole, at = rebuilder.build(root), value.ctypes.data - root.ctypes.data
     kind = rebuilder.constant(value.dtype)
     made = rebuilder.name(value, f"{rebuilder.constant(ARRAY)}({value.shape}, {kind}, {whole}, {at}, {value.strides})")

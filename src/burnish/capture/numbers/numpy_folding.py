@@ -78,7 +78,7 @@ def fold(m: Any, function: Any, args: tuple, kwargs: dict) -> Any:
         raise Raised(error)
     m.answer = None
     for part in value if type(value) in SEQUENCES else (value,):
-        constant_arrays.note(m, part)
+        constant_arrays.record_constant_array(m, part)
     is_list = type(value) is list and getattr(function, "__name__", "") != "tolist"
     return value if not is_list and is_constant(m, value) else MISSING
 

@@ -132,7 +132,7 @@ def length(m: Any, array: Any) -> Any:
 def elements(m: Any, array: Any) -> list:
     """What iteration over an array gives."""
     if constant_arrays.is_known(m, array):
-        return [constant_arrays.note(m, part) for part in array]
+        return [constant_arrays.record_constant_array(m, part) for part in array]
     return translate_numpy_call.elements(m, array)
 
 

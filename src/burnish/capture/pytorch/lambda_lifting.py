@@ -23,7 +23,7 @@ from ..engine.interpreted_or_native import is_trusted
 from ..guards.tensor_metadata import TENSOR_TYPES
 from ..guards.value_or_identity import GUARDED_KINDS
 from ..interpreter.frames import MISSING, UNBOUND, cell_value
-from ..interpreter.program_or_tracer_errors import fail
+from ..interpreter.program_or_tracer_errors import raise_internal_error
 from ..numbers.live_scalars import Live
 from . import function_modes
 from .cond import Branch
@@ -185,7 +185,7 @@ class LiftedCall(OpaqueCall):
                 rest.insert(place, made_of(part, given))
             function = made_of(self.made_from, given)
         except Exception as error:  # the caller takes errors for the program's
-            fail("tracing", error)
+            raise_internal_error("tracing", error)
         with contextlib.ExitStack() as stack:
             for mode in self.modes:
                 stack.enter_context(mode())

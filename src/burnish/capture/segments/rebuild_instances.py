@@ -50,9 +50,9 @@ def build_exception(to: TemplateWriter, value: BaseException) -> str:
         if part is not None:
             to.lines.append(f"{name}.{field} = {to.build(part)}")
     to.lines.append(f"{name}.__suppress_context__ = {value.__suppress_context__}")
-    passed = tracebacks.passed(value.__traceback__)
+    passed = tracebacks.frames_of_user(value.__traceback__)
     if passed:
-        to.lines.append(f"{name}.__traceback__ = {to.call(tracebacks.of_passed, to.constant(passed))}")
+        to.lines.append(f"{name}.__traceback__ = {to.call(tracebacks.traceback_of_frames, to.constant(passed))}")
     for field in (
         field for base, fields in FIELDS.items() if issubclass(type(value), base) for field in fields.split()
     ):

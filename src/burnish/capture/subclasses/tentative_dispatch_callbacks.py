@@ -25,7 +25,7 @@ from ...foundation.torch_private import len_torch_function_stack as _count_modes
 from ..engine.break_signals import BreakAfterOperation
 from ..interpreter.argument_binding import frame_for
 from ..interpreter.frames import RAISES, Frame, Generator, frames_from
-from ..interpreter.program_or_tracer_errors import call_for_program, fail
+from ..interpreter.program_or_tracer_errors import call_for_program, raise_internal_error
 from ..python.trace_rollback import Region, forget_generators
 
 CONTAINERS = (list, dict, set, collections.deque)
@@ -121,7 +121,7 @@ def interpret(
             signal = m.trace()
         except Exception as error:  # no error of the program leaves `trace` so
             set_torch_function_state(rules)  # blocks of the rule have not been left
-            fail("tracing", error)
+            raise_internal_error("tracing", error)
         if signal is None:
             return m.result, None
         if signal.kind is None and isinstance(signal, BreakAfterOperation) and signal.error is not None:

@@ -180,7 +180,7 @@ class ShapeReplay:
         return example if values is None else values[number]
 
     def filled(self, tree: Any, number: int) -> Any:
-        return filled(tree, lambda handle: self.part(handle, number))
+        return substitute_handles(tree, lambda handle: self.part(handle, number))
 
 
 def repeated(probe: Shapes, target: Any, args: tuple, kwargs: dict) -> Any:
@@ -216,16 +216,16 @@ def part_of(value: Any, path: tuple) -> Any:
     return value
 
 
-def filled(tree: Any, value_of: Callable[[Any], Any]) -> Any:
+def substitute_handles(tree: Any, value_of: Callable[[Any], Any]) -> Any:
     """The arguments with a value in place of each handle."""
     if hasattr(tree, "call") and hasattr(tree, "path"):
         return value_of(tree)
     if type(tree) in (tuple, list):
-        return type(tree)(filled(part, value_of) for part in tree)
+        return type(tree)(substitute_handles(part, value_of) for part in tree)
     if type(tree) is dict:
-        return {key: filled(part, value_of) for key, part in tree.items()}
+        return {key: substitute_handles(part, value_of) for key, part in tree.items()}
     if type(tree) is slice:
-        return slice(*(filled(part, value_of) for part in (tree.start, tree.stop, tree.step)))
+        return slice(*(substitute_handles(part, value_of) for part in (tree.start, tree.stop, tree.step)))
     return tree
 
 

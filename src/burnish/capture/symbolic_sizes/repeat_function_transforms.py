@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 
 import torch
 
-from ...backends.shapes_at_other_sizes import perform, switches_kept
+from ...backends.shapes_at_other_sizes import call_without_data, switches_kept
 from ...concurrency.outside_errors import reraise_from_outside
 from ...foundation.torch_private import (
     len_torch_dispatch_stack,
@@ -35,7 +35,7 @@ from ...tensors.fit_size_formulas import NoFormula
 from ..engine.torch_call_records import Handle, NotRecordable, TorchCall
 from ..numbers.live_scalars import Expression, Live
 from ..pytorch.higher_order.native_callbacks import landing_place
-from .meta_shape_replay import NotRepeatable, filled, part_of
+from .meta_shape_replay import NotRepeatable, part_of, substitute_handles
 from .performed_operators import Listener, Number, NumberOf, Operators, compare_functions, compare_numbers, fit_numbers
 
 PLAIN = (int, float, complex, bool, str, type(None), torch.dtype, torch.device, torch.layout, torch.memory_format)
@@ -338,8 +338,8 @@ class Repetition:
         for at in range(self.call, end):
             call = self.log.calls[at - self.log.offset]
             if call.target is not landing_place:
-                args, kwargs = filled(call.args, self.of), filled(call.kwargs, self.of)
-                self.values[at, ()] = perform(call.target, args, kwargs)
+                args, kwargs = substitute_handles(call.args, self.of), substitute_handles(call.kwargs, self.of)
+                self.values[at, ()] = call_without_data(call.target, args, kwargs)
         self.call = max(self.call, end)
 
     def of(self, handle: Handle) -> Any:

@@ -33,7 +33,7 @@ from ...runtime.eager.setting_change_nodes import is_change
 from ...tensors.fit_size_formulas import Formula, GivenSize, NoFormula, Point
 from ..engine.torch_call_records import Handle, handles_in
 from .example_inputs import SymbolicExampleInputs
-from .meta_shape_replay import NotRepeatable, filled, is_alike, part_of, repeated
+from .meta_shape_replay import NotRepeatable, is_alike, part_of, repeated, substitute_handles
 
 MOST_SYMBOLS = 3
 """With more symbols, a box has too many corners: each point is tried by itself."""
@@ -265,7 +265,7 @@ class SizeBox:
 
     def repeated(self, call: Any, values: CallValues, confirms: bool) -> Any:
         self.probe.tracer.confirms = confirms
-        args, kwargs = filled(call.args, values.of), filled(call.kwargs, values.of)
+        args, kwargs = substitute_handles(call.args, values.of), substitute_handles(call.kwargs, values.of)
         if "out" in kwargs and any(handle.call is None for handle in handles_in(call.kwargs["out"])):
             made = repeated(self.probe, call.target, args, {k: v for k, v in kwargs.items() if k != "out"})
             if [x.shape for x in tensors_in(made)] != [x.shape for x in tensors_in(kwargs["out"])]:

@@ -18,7 +18,7 @@ from typing import Literal
 from ...ops.scalar_ir import Access, Scalar, walk
 from ...schedule.loops.loop_ir import Stage
 from ...tensors.dtypes import BITS, FLOATS
-from ..loops.coalesce_loops import LoopNest, accesses, expressions, part
+from ..loops.coalesce_loops import LoopNest, accesses, expressions, restrict_rows
 from .target_cpu import Host
 
 Kind = Literal["elements", "tiles", "inner", "rows"]
@@ -119,7 +119,7 @@ def pieces(box: LoopNest, host: Host) -> list[tuple[LoopNest, VectorPlan]]:
         extent = box.extents[plan.lane]
         even = extent // MOST_COPIES * MOST_COPIES
         if 0 < even < extent:
-            halves = part(box, plan.lane, 0, even), part(box, plan.lane, even, extent - even)
+            halves = restrict_rows(box, plan.lane, 0, even), restrict_rows(box, plan.lane, even, extent - even)
             return [piece for half in halves for piece in pieces(half, host)]
     if plan.lane is None or plan.kind in ("inner", "elements") or plan.kind == "rows" and host.has_masks:
         return [(box, plan)]
@@ -127,8 +127,8 @@ def pieces(box: LoopNest, host: Host) -> list[tuple[LoopNest, VectorPlan]]:
         extent = 0 if k is None else box.extents[k]
         rest = extent % plan.width
         if rest:
-            parts = [part(box, k, 0, extent - rest)] if extent > rest else []
-            parts.append(part(box, k, extent - rest, rest))
+            parts = [restrict_rows(box, k, 0, extent - rest)] if extent > rest else []
+            parts.append(restrict_rows(box, k, extent - rest, rest))
             if len(parts) > 1:
                 return [piece for half in parts for piece in pieces(half, host)]
     return [(box, plan)]

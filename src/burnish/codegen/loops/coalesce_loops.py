@@ -80,7 +80,7 @@ def accesses(stages: tuple[Stage, ...]) -> list[Access]:
     return list(dict.fromkeys(found))
 
 
-def part(box: LoopNest, k: int, start: int, count: int) -> LoopNest:
+def restrict_rows(box: LoopNest, k: int, start: int, count: int) -> LoopNest:
     """The box restricted to `count` values of row variable `k`, from `start` on."""
 
     def access(a: Access) -> Access:

@@ -44,7 +44,7 @@ def switches_left(gm: GraphModule) -> Calls:
     if not calls:
         return []
     before = TorchState.now()
-    make(calls)
+    apply_switches(calls)
     after = TorchState.now()
     before.restore()
     return calls if after != before else []  # type: ignore[return-value]
@@ -53,12 +53,12 @@ def switches_left(gm: GraphModule) -> Calls:
 def with_exit_state(compiled: Callable[..., Any], calls: Calls) -> Callable[..., Any]:
     def call(*inputs: Any) -> Any:
         made = compiled(*inputs)
-        make(calls)
+        apply_switches(calls)
         return made
 
     return call
 
 
-def make(calls: Calls) -> None:
+def apply_switches(calls: Calls) -> None:
     for function, args in calls:
         function(*args)

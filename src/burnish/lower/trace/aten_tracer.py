@@ -34,7 +34,7 @@ from .schema_facts import declared, signature_of
 from .storage_offsets import AS_STRIDED, check_offset, result_offsets
 from .trace_tensor import TraceTensor, gradient_type, mark_lazy_view
 from .traceability import why_not_input
-from .validate_call_in_eager import confirm
+from .validate_call_in_eager import verify_accepted_by_eager
 
 ITEM = torch.ops.aten._local_scalar_dense.default
 TO_COPY = torch.ops.aten._to_copy.default
@@ -167,7 +167,7 @@ class AtenTracer:
         graph_kwargs = {name: self.unwrapped(arg) for name, arg in kwargs.items()} if kwargs else {}
         op = lookup(func)
         if self.confirms and (signature.returns_written or not func._schema.returns):
-            confirm(func, graph_args, graph_kwargs)
+            verify_accepted_by_eager(func, graph_args, graph_kwargs)
         for at in signature.written:
             self.writes(args[at] if isinstance(at, int) else kwargs[at])  # type: ignore[index]
         if signature.returns_written:
@@ -184,7 +184,7 @@ class AtenTracer:
             return None
         result = result_types(op, graph_args, graph_kwargs)
         if self.confirms and op.shape is not None:  # otherwise the kernel itself was asked
-            confirm(func, graph_args, graph_kwargs, result)
+            verify_accepted_by_eager(func, graph_args, graph_kwargs, result)
         lengths = {k: x for k, x in enumerate(result) if isinstance(x, int)} if signature.returns_lengths else {}
         if lengths:
             result = tuple(None if k in lengths else type for k, type in enumerate(result))

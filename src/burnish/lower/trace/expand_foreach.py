@@ -99,7 +99,7 @@ def fused(
     """Calls a rule below for each parameter. It gets the gradient to follow, the old value and the states of the
     parameter (some lists are empty), and returns the new value."""
     for k, (param, grad) in enumerate(zip(params, grads, strict=True)):
-        step = Guarded(found_inf)
+        step = SkippableWrites(found_inf)
         change, old = unscaled(step, grad, grad_scale, maximize), as_compute_dtype(param)
         step.write(param, rule(step, change, old, *(state[k] if state else None for state in states), **options))
 
@@ -109,7 +109,7 @@ def decayed(change: Any, old: Any, weight_decay: float) -> Any:
 
 
 def sgd(
-    step: Guarded,
+    step: SkippableWrites,
     change: Any,
     old: Any,
     buffer: Any,
@@ -133,7 +133,7 @@ def sgd(
 
 def adam(
     is_decoupled: bool,
-    step: Guarded,
+    step: SkippableWrites,
     change: Any,
     old: Any,
     mean: Any,
@@ -166,7 +166,7 @@ def adam(
 
 
 def adagrad(
-    step: Guarded,
+    step: SkippableWrites,
     change: Any,
     old: Any,
     squares: Any,
@@ -185,7 +185,7 @@ def adagrad(
     return aten.sub(old, aten.div(aten.mul(change, rate), aten.add(aten.sqrt(total), eps)))
 
 
-class Guarded:
+class SkippableWrites:
     """The writes of one step, which are skipped where `GradScaler` found an infinite gradient."""
 
     def __init__(self, found_inf: Any):
@@ -196,7 +196,7 @@ class Guarded:
         aten.copy_(tensor, value if self.skips is None else aten.where(self.skips, tensor, value))
 
 
-def unscaled(step: Guarded, grad: Any, grad_scale: Any, maximize: bool) -> Any:
+def unscaled(step: SkippableWrites, grad: Any, grad_scale: Any, maximize: bool) -> Any:
     """The gradient to follow. As in eager, a scaled gradient is stored unscaled."""
     change = as_compute_dtype(grad)
     if grad_scale is not None:

@@ -37,7 +37,7 @@ ACCEPT_ALL = frozenset(
 is called without data."""
 
 
-def confirm(func: OpOverload, args: tuple, kwargs: dict[str, Any], result: Any = ()) -> None:
+def verify_accepted_by_eager(func: OpOverload, args: tuple, kwargs: dict[str, Any], result: Any = ()) -> None:
     """Raises Untraceable where eager raises. `args` are values of a graph, `result` is the type of the result, if it
     is new."""
     if torch.Tag.data_dependent_output in func.tags or torch.Tag.dynamic_output_shape in func.tags:

@@ -40,7 +40,7 @@ this run without one."""
 T = TypeVar("T")
 
 
-class Graphs(Generic[T]):
+class CapturedGraphs(Generic[T]):
     """The graphs captured for one program, by what must be the same in a call. `fixed` are the inputs that stay in
     place."""
 
@@ -138,7 +138,7 @@ class Recorded:
 def recorded(
     program: Callable[..., Any],
     inputs: Sequence[Any],
-    graphs: Graphs[Any],
+    graphs: CapturedGraphs[Any],
     written: Sequence[int] = (),
     count: int | None = None,
     memory: Any = None,
@@ -177,7 +177,7 @@ class CudaGraphProgram:
 
     def __init__(self, program: Any, fixed: Collection[int], written: Sequence[int], engine: Engine, name: str):
         self.program, self.written = program, list(written)
-        self.graphs: Graphs[Any] = Graphs({*fixed, *written}, engine, name)
+        self.graphs: CapturedGraphs[Any] = CapturedGraphs({*fixed, *written}, engine, name)
         self.has_no_overlap: Callable[[Sequence[Any]], bool] = getattr(program, "has_no_overlap", lambda inputs: True)
         """Whether the written inputs do not overlap other inputs in a call. Otherwise the program runs eagerly."""
 

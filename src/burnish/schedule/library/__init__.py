@@ -1,7 +1,7 @@
 """Library calls: the operation (spec), the ways to compute it (candidates), and the fastest of them (choice).
 
     spec = LinearSpec(x, weight, bias, activation=Activation("gelu", algorithm="none"), is_frozen=True)   # call_specs
-    chosen = choose(spec, seconds=0.005).candidate                                               # autotune_library_calls
+    chosen = choose(spec, seconds=0.005).candidate                                              # autotune_library_calls
     prepared = chosen.prepare(weight, bias) if chosen.prepare else ()     # once
     chosen.run(x, *prepared)               # every call: the tensors that `chosen.operands` names, in that order
 

@@ -14,7 +14,7 @@ from typing import Any, NoReturn
 
 from ...interpreter.argument_binding import frame_for
 from ...interpreter.frames import PUSHED, Frame, Raised
-from ...interpreter.program_or_tracer_errors import fail
+from ...interpreter.program_or_tracer_errors import raise_internal_error
 
 
 def landing() -> None:
@@ -34,7 +34,7 @@ def call_nested(m: Any, function: Callable, args: tuple, kwargs: dict) -> Any:
     except Raised as raised:
         error = m.program_error = raised.error
     except Exception as failure:
-        fail("tracing", failure)
+        raise_internal_error("tracing", failure)
     try:
         raise error
     finally:
