@@ -231,7 +231,7 @@ def keeps_errors(node: ast.AST) -> bool:
     kinds = {kind.id for kind in ast.walk(node.type) if isinstance(kind, ast.Name)} if node.type else {"Exception"}
     called = {getattr(call.func, "id", "") for call in ast.walk(node) if isinstance(call, ast.Call)}
     is_raised = isinstance(node.body[-1], ast.Raise) and node.body[-1].exc is None
-    return "Exception" in kinds and not is_raised and not called & {"reraise_from_outside", "fail"}
+    return "Exception" in kinds and not is_raised and not called & {"reraise_from_outside", "raise_internal_error"}
 
 
 def test_files_are_short_enough_to_have_one_subject():

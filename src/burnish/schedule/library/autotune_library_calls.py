@@ -108,7 +108,7 @@ _WAYS: dict[type, Callable[[Any], Iterator[Candidate]]] = {
 }
 
 
-def add_candidates(kind: type, more: Callable[[Any], Iterator[Candidate]]) -> None:
+def offer(kind: type, more: Callable[[Any], Iterator[Candidate]]) -> None:
     """Further candidates for specs of a kind, which are measured with the usual ones."""
     usual = _WAYS[kind]
     _WAYS[kind] = lambda spec: itertools.chain(usual(spec), more(spec))
