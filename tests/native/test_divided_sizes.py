@@ -333,3 +333,34 @@ def test_slices_with_a_step_are_compiled_once_for_all_sizes(name):
     seen = called_with(fn, [(torch.randn(3, size, 8),) for size in (20, 21, 24, 25, 26, 29, 33, 40, 7, 61, 100)])
     assert seen.is_open and not seen.why_apiece and not seen.why_closed, seen.words
     assert seen.segments == 2, seen.words
+
+
+JOINED_SIZES = {
+    "every hundredth": lambda x, y: (torch.cat([x, y], 1) * 2)[:, ::100].sin().sum(1),
+    "a convolution of stride 100": lambda x, y: F.conv1d(
+        (torch.cat([x, y], 1) * 2)[:, None], torch.ones(1, 1, 3), stride=100
+    ).sum((1, 2)),
+    "windows of 20": lambda x, y: (torch.cat([x, y], 1) * 2).unfold(1, 1, 20).sin().sum((1, 2)),
+}
+
+
+@pytest.mark.falls_back("sizes")
+@pytest.mark.parametrize("name", JOINED_SIZES)
+def test_a_quotient_of_a_sum_is_none_of_one_of_the_sizes(name):
+    fn = JOINED_SIZES[name]
+    sizes = [(150, 49), (151, 53), (150, 55), (149, 60), (160, 49), (163, 62), (150, 50), (149, 49), (158, 62)]
+    called_with(fn, [(torch.ones(3, one), torch.ones(3, other)) for one, other in sizes])
+
+
+LAST_FIVE = {
+    "a multiple": lambda x: x[:, -5::3] * 2,
+    "to the third from the end": lambda x: x[:, -25:-3:16] * 2,
+    "written": lambda x: x.clone()[:, -5::3].mul_(100),
+}
+
+
+@pytest.mark.parametrize("name", LAST_FIVE)
+@pytest.mark.parametrize("sizes", [(9, 10, 2, 3, 4), (2, 3, 4), (3, 2, 4, 20, 21, 24), (20, 18, 19)], ids=str)
+def test_a_slice_from_the_end_with_a_step_starts_in_the_tensor(name, sizes):
+    fn = LAST_FIVE[name]
+    called_with(fn, [(torch.arange(1.0, 2 * size + 1).view(2, size),) for size in sizes])

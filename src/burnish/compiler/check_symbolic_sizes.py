@@ -43,6 +43,8 @@ class Reach:
     points: tuple[Point, ...]
     quotients: tuple[Quotient, ...]
     """Of the space that the program was compiled in. Others may be equal at its points, and differ elsewhere."""
+    is_between: bool = True
+    """Whether it holds for all sizes of the range: with several symbols, no point has the largest of each."""
 
 
 class Check:
@@ -66,6 +68,7 @@ class Check:
         """Takes over what was found out when the program was compiled."""
         if reach is not None:
             self.formulas, self.bounds = reach.formulas, (reach.least, reach.most)
+            self.is_at_every_size |= not reach.is_between
             self.space = replace(self.space, points=reach.points, quotients=reach.quotients, known={})
         return self
 
@@ -134,10 +137,13 @@ class Check:
             self.traced.clear()
             far = [tuple([factor * size for size in most]) for factor in FAR if len(most) == 1]
             most = next((point for point in far if not self.is_special(point) and self(point)), most)
+            is_between = all(
+                len(corner) == 1 or corner in self.space.points or self(corner) for corner in (least, most)
+            )
         except (NoFormula, RuntimeError, ValueError) as error:  # there may be no inputs of that size
             reraise_from_outside(error)
             return None
-        return Reach(self.formulas or (), least, most, tuple(self.space.points), self.space.quotients)
+        return Reach(self.formulas or (), least, most, tuple(self.space.points), self.space.quotients, is_between)
 
     def __call__(self, point: Point) -> bool:
         try:

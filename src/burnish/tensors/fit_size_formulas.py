@@ -219,7 +219,7 @@ class Space:
         for _ in range(MOST_TRIES):
             wide = space.with_telling_points()
             columns = list(dict.fromkeys(map(tuple, columns_at(wide.points))))
-            further = wide.telling_point(columns)
+            further = wide.telling_point(columns) or wide.point_far_from_others(columns)
             if further is None:
                 return replace(space, quotients=wide.divided(columns).quotients, known={})
             space = replace(space, telling=(*space.telling, further))
@@ -248,6 +248,19 @@ class Space:
             if found and len(symbols) > 1:
                 break  # a size of the other symbol may make their quotients equal
         return tuple([found.get(symbol, size) for symbol, size in enumerate(self.points[0])]) if found else None
+
+    def point_far_from_others(self, columns: Iterable[Point]) -> Point | None:
+        """A point with other sizes far away, for a quotient of one that may be one of a sum of both; None if there is
+        no need of one."""
+        for values in columns:
+            for symbol in {each.symbol for each in rivals_of(self.points, values)}:
+                others = [k for k in range(len(self.names)) if k != symbol]
+                far = list(self.points[0])
+                for k in others:
+                    far[k] = max(self.sizes_of(k), key=lambda size, own=far[k]: abs(size - own), default=far[k])
+                if tuple(far) not in self.points:
+                    return tuple(far)
+        return None
 
     def sizes_of(self, symbol: int) -> Iterator[int]:
         """Those that a symbol may have, the nearest first."""

@@ -395,10 +395,6 @@ class SymbolicSizes:
         for size in (shape or ())[:count]:
             live_scalars.settled(size)
 
-    def specialize_first(self, tensor: Any) -> None:
-        """Specialize the first dimension: the tensor is split along it."""
-        self.specialize_sizes(tensor, 1)
-
     def specialize_split(self, name: str, given: Sequence[Any], keywords: Mapping[str, Any]) -> None:
         """A call has returned several tensors: their number may depend on a size."""
         if name in torch_call_roles.OTHER_SIZE_DEPENDENT_SPLITS:
@@ -440,8 +436,11 @@ class SymbolicSizes:
             self.symbols.note_end(part, size, 1)
         if type(part) is not slice or any(map(graph_numbers.is_graph_number, (part.start, part.stop, part.step, size))):
             return
-        if isinstance(part.step, live_scalars.Live) and not (
-            self.tracer.options.shows_operators and self.takes(part.step, "__getitem__")
+        if (
+            isinstance(part.step, live_scalars.Live)
+            and not (self.tracer.options.shows_operators and self.takes(part.step, "__getitem__"))
+            or part.step not in (None, 1)
+            and not (part.start is None or type(part.start) is int and part.start >= 0)
         ):
             live_scalars.settled(part.step)
             live_scalars.settled(size)

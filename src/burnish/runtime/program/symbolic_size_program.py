@@ -10,6 +10,7 @@ first time that a size is outside the range of those checked before.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
@@ -172,14 +173,22 @@ class SymbolicProgram:
         if is_between(self.least, point, self.most):
             return True
         # Extend the range to twice the size: sizes that grow by one with every call should not be checked in every
-        # call.
+        # call. What holds at the corners of a range holds inside.
         for reach in (2, 1):
             wide = tuple([reach * size if size > most else size for size, most in zip(point, self.most, strict=True)])
-            if not self.check.is_special(wide) and self.check(wide):
-                self.least = tuple(map(min, self.least, point))
-                self.most = tuple(map(max, self.most, wide))
+            least, most = tuple(map(min, self.least, point)), tuple(map(max, self.most, wide))
+            if all(
+                not self.check.is_special(corner) and self.check(corner) for corner in self.new_corners(least, most)
+            ):
+                self.least, self.most = least, most
                 return True
-        return False
+        return len(point) > 1 and self.check(point)
+
+    def new_corners(self, least: tuple[int, ...], most: tuple[int, ...]) -> set[tuple[int, ...]]:
+        """Of a larger range. Of more than two symbols, only where all are the smallest or the largest: each costs the
+        time of a trace."""
+        corners = set(itertools.product(*zip(least, most, strict=True))) if len(least) < 3 else {least, most}
+        return corners - {self.least, self.most}
 
 
 def is_between(least: tuple[int, ...], point: tuple[int, ...], most: tuple[int, ...]) -> bool:

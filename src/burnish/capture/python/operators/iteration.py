@@ -136,7 +136,7 @@ def iterate(m: Any, value: Any) -> Any:
     if issubclass(type(value), torch.Tensor):
         m.unbacked_sizes.check_first(value)
         if m.symbolic_sizes is not None:
-            m.symbolic_sizes.specialize_first(value)
+            m.symbolic_sizes.specialize_sizes(value, 1)  # it is split along its first dimension
         return m.perform(iter, value)
     if issubclass(type(value), Live):
         return m.plainly(iter, value.settle())
@@ -239,7 +239,7 @@ def unpack(m: Any, value: Any, count: int | None) -> Any:
     if issubclass(type(value), torch.Tensor):
         m.unbacked_sizes.check_first(value)
         if m.symbolic_sizes is not None:
-            m.symbolic_sizes.specialize_first(value)
+            m.symbolic_sizes.specialize_sizes(value, 1)  # it is split along its first dimension
         return m.perform(lambda t: list(iter(t)), value)
 
     kind = type(value)
