@@ -28,6 +28,7 @@ import torch
 from ...concurrency.outside_errors import reraise_from_outside
 from ...tensors.tensor_types import is_leaf
 from ..interpreter.reads_past_overrides import dict_of
+from ..numbers.numpy_tables import tensor_of_array
 from . import read_native_iterators
 from .container_reads_past_overrides import base_of, elements_of, length_of
 from .object_sources import Source
@@ -45,7 +46,6 @@ from .tensor_metadata import (
     plain_view,
     tensor_facts,
 )
-from .tensor_of_numpy_array import tensor_of_array
 
 WRITTEN = 10**100
 MISSING_ERRORS = (KeyError, AttributeError, IndexError, TypeError, ValueError, ArithmeticError)

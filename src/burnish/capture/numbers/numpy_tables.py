@@ -1,9 +1,11 @@
-"""NumPy's constant types and functions, for constant folding (``numpy_folding``). Empty without NumPy."""
+"""NumPy's constant types and functions, for constant folding (``numpy_folding``), and arrays. Empty without NumPy."""
 
 from __future__ import annotations
 
 import sys
 from typing import Any
+
+import torch
 
 if "numpy" in sys.modules:  # torch imports it where it is installed
     import numpy
@@ -47,3 +49,17 @@ else:
 
 def is_same(now: Any, expected: Any) -> bool:
     return type(now) is type(expected) and repr(now) == repr(expected)
+
+
+CHARACTERS = frozenset("?bhilBefdFD")
+"""The dtypes of arrays that a tensor can show and whose operations torch has."""
+
+
+def tensor_of_array(array: Any) -> torch.Tensor | None:
+    """A tensor that shows an array's memory; None if torch cannot, or if the array must not be written to."""
+    if type(array) is not ARRAY or array.dtype.char not in CHARACTERS or not array.flags.behaved:
+        return None
+    try:
+        return torch.from_numpy(array)
+    except (TypeError, ValueError):  # negative strides, another byte order
+        return None

@@ -17,10 +17,9 @@ import torch
 
 from ...tensors.device_facts import is_host
 from ..guards.tensor_metadata import TENSOR_TYPES
-from ..guards.tensor_of_numpy_array import tensor_of_array
 from ..interpreter.frames import MISSING
 from ..numbers import constant_arrays
-from ..numbers.numpy_tables import ARRAY, NUMBERS
+from ..numbers.numpy_tables import ARRAY, NUMBERS, tensor_of_array
 
 
 def tensor_of(m: Any, value: Any) -> torch.Tensor | None:
