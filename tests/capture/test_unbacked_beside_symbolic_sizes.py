@@ -81,7 +81,13 @@ def no_more_columns_than(boxes, scores):
     return kept[:, :9] * 1, kept.unfold(1, 3, 1)
 
 
+def the_highest(boxes, scores):
+    kept = boxes[scores > 0]
+    return scores.topk(kept.shape[0]).values * boxes.shape[0]
+
+
 PROGRAMS = [
+    the_highest,
     columns_read,
     columns_of_a_transposed_part,
     half_of_the_columns,

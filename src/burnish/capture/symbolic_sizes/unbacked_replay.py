@@ -10,7 +10,7 @@ depends on one of those counts as unknown, whatever its size.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -169,8 +169,12 @@ class UnbackedReplay(ShapeReplay):
         first = FIRST_SIZE.get(name)
         given: tuple = () if first is None else made.args[first:]
         sizes = parts_of(given[0]) if given and (len(given) == 1 or name in ONE_ARGUMENT) else given
-        if len(sizes) != usual.ndim:
-            sizes = (None,) * usual.ndim
+        if isinstance(usual, tuple):  # of values and indices
+            return tuple([self.of_other_sizes(part, (None,) * part.ndim, number) for part in usual])
+        return self.of_other_sizes(usual, sizes if len(sizes) == usual.ndim else (None,) * usual.ndim, number)
+
+    def of_other_sizes(self, usual: torch.Tensor, sizes: Sequence[Any], number: int) -> torch.Tensor:
+        """A tensor like a usual one, with others in place of the sizes that are not known."""
         return self.tensor(
             self.example_of(usual),
             [
