@@ -3,6 +3,8 @@
 import logging
 import math
 import operator
+from decimal import Decimal
+from fractions import Fraction
 
 import pytest
 import torch
@@ -334,3 +336,25 @@ def test_bound_method_of_a_list_of_numbers_crosses_a_break():
         return x + 1, x.tolist().index(7)
 
     return fn, [(torch.tensor(v),) for v in ([7], [7], [8, 7], [1, 7])]
+
+
+@pytest.mark.parametrize("kind", [int, float])
+@pytest.mark.parametrize("other", [1j, 2 + 0j, Fraction(1, 2), Decimal(2), None, "a"])
+def test_a_power_with_something_other_than_a_real_number_is_pythons(kind, other):
+    def power(x):
+        return kind(x.abs()) ** other, x * 2
+
+    def power_of_it(x):
+        return other ** kind(x.abs()), x * 2
+
+    for fn in (power, power_of_it):
+        compiled = burnish.compile(fn)
+        for value in (1.0, 3.0):
+            assert outcome(compiled, torch.tensor([value])) == outcome(fn, torch.tensor([value]))
+
+
+def outcome(fn, *args):
+    try:
+        return str(fn(*args))
+    except Exception as error:
+        return f"{type(error).__name__}: {error}"

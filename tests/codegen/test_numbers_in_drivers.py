@@ -123,3 +123,37 @@ def test_an_expression_computes_what_its_function_does(name):
         values = [item if operand == "item" else operand for operand in operands]
         found = eval(written, {**text.things, "item": item})
         assert found == run(*values) and type(found) is type(run(*values))
+
+
+def read_between_writes(a, b, c):
+    b.copy_(a)
+    n = (c + 1).item()
+    b.sub_(int(a.abs()))
+    c.fill_(n)
+
+
+def computed_between_writes(a, b, c):
+    b.copy_(a.expand(1, 1))
+    c.add_(int(b.sum() * 2))
+    b.fill_((c + 1).sum().item())
+
+
+@pytest.mark.parametrize("fn", [read_between_writes, computed_between_writes])
+def test_a_number_too_large_for_a_kernel_raises_before_the_first_write(fn):
+    with patch(never_slower=False), recorded("graph.failed", datum="text") as failed:
+        compiled = burnish.compile(fn)
+        for value in (1.0, 2.0, 1e30):
+            want, found = (outcome(each, value) for each in (fn, compiled))
+            assert found == want
+            assert burnish.was_compiled(compiled) == (value < 3)
+    assert failed == ["OverflowError: int too big to convert; run again as plain Python"]
+
+
+def outcome(fn, value):
+    """What a call raises, and what it has written."""
+    a, b, c = torch.tensor(value), torch.ones(1, 1), torch.full((1, 1), 0.5, dtype=torch.float16)
+    try:
+        fn(a, b, c)
+    except OverflowError as error:
+        return str(error), str(b), str(c)
+    return str(b), str(c)

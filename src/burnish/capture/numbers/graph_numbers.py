@@ -324,6 +324,8 @@ def power(operands: tuple, values: list) -> Callable | None:
     """The operation for ``base ** exponent``, with a result of the same type for all numbers; None if there is none.
     Python's own returns a complex number for some negative bases, and a float for some whole numbers."""
     base, exponent = operands
+    if not all(isinstance(value, (int, float)) for value in values):
+        return None  # a complex number, a Decimal: Python computes it
     is_base_live, is_exponent_live = (isinstance(operand, live_scalars.Live) for operand in operands)
     if float not in map(type, values):
         return operator.pow if not is_exponent_live and exponent >= 0 else None

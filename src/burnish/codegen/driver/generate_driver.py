@@ -142,6 +142,7 @@ class DriverWriter(ValueStorage):
         for number, step in enumerate(self.plan.steps):
             self.step = number
             if number == written:
+                self.check_numbers(number)
                 commits = len(self.lines)
             match step:
                 case Launch():
@@ -182,6 +183,13 @@ class DriverWriter(ValueStorage):
         self.takes = tuple(k for k, name in enumerate(names) if name in read)
         arguments = ", ".join(["frame", *(f"{names[k]}_p" for k in self.binds)])
         return [f"def bind({arguments}):", *(f"    {line}" for line in self.binding), ""]
+
+    def check_numbers(self, first: int) -> None:
+        """Check the numbers that kernels read from this step on: one too large raises before the first write."""
+        for step in self.plan.steps[first:]:
+            for value in step.buffers if isinstance(step, Launch) else ():
+                if isinstance(value.type, NumberType) and value in self.names:
+                    self.pointer(value)
 
     def launch(self, step: Launch) -> None:
         kernel = self.kernels[self.launched]
