@@ -5,6 +5,7 @@ import torch
 from torch import nn
 
 import burnish
+from burnish.report.collect_fallbacks import collect_fallbacks
 
 from .compare_training import alike
 
@@ -183,6 +184,19 @@ def test_a_write_beside_a_lazy_view_is_as_in_eager(name, kind):
             for made in (want, got):
                 sum((y * (1 + 2j)).real.sum() for y in made).backward()
             torch.testing.assert_close(starts[1].grad, starts[0].grad)
+
+
+@pytest.mark.falls_back("refused")
+def test_a_graph_that_writes_beside_a_lazy_input_runs_eagerly_and_says_so():
+    def fn(x):
+        return x.clone().pow_(2) * 1
+
+    compiled = burnish.compile(fn)
+    with collect_fallbacks() as found:
+        for i in range(4):
+            equal(compiled, fn, numbers(3 + i, i).conj())
+    assert {fallback.cause for fallback in found} == {"refused"}
+    assert all("it writes to tensors" in str(fallback) for fallback in found)
 
 
 def test_a_write_beside_what_is_computed_from_a_conjugate_is_compiled():
