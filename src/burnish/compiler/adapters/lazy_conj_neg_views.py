@@ -5,6 +5,9 @@
 
 A program computes what such a view shows, since kernels read memory. As a result it must be the view itself, which
 shares memory with the tensor that it is a view of. So must what is computed from one by views, such as ``x.mH.mH``.
+
+The views are made when the graph has run, so nothing may be written in it: a copy that eager takes before a write would
+be taken after it. A graph that writes, and takes or may return such a view, runs eagerly.
 """
 
 from __future__ import annotations
@@ -16,21 +19,39 @@ from typing import Any
 import torch
 from torch.fx import Graph, GraphModule, Node
 
+from ... import events
 from ...captured_graph.checkpoint_hooks import MARK
 from ...captured_graph.compile_request import copy_request, request_of
 from ...captured_graph.lazy_graph_module import graph_module
-from ...foundation.torch_private import InferenceMode, set_grad_enabled
-from ...runtime.program.restore_inputs_on_error import VIEWS, is_of_torch, name_of
+from ...foundation.torch_private import InferenceMode, OpOverload, set_grad_enabled
+from ...runtime.program.restore_inputs_on_error import STATISTICS, VIEWS, is_of_torch, name_of
 from .. import CompiledFn
 from .eager_with_compiled_rng import run_eagerly_with_compiled_rng
+from .write_back_inputs import is_in_place
 
 CONJ, NEG = torch.ops.aten._conj.default, torch.ops.aten._neg_view.default
 Lazy = Mapping[int, tuple[Any, ...]]
 """The positions of lazy inputs, and what makes the tensors in memory of them."""
 LAZY = frozenset("conj _conj adjoint mH H _neg_view".split())
-MAY_COPY = frozenset("to type float double half bfloat16 long int contiguous resolve_conj data requires_grad_".split())
-"""They return a tensor of its own, or change one."""
+MAY_COPY = frozenset(
+    """
+    to type float double half bfloat16 long int contiguous resolve_conj data requires_grad_ reshape reshape_as flatten
+    ravel
+""".split()
+)
+"""They may return a tensor of its own, or change one."""
 SHOWS = (VIEWS | LAZY | {"imag", "real"}) - MAY_COPY
+COMPUTES = frozenset(
+    """
+    add radd sub rsub mul rmul div truediv rtruediv pow rpow neg abs angle square sqrt rsqrt reciprocal exp log sin
+    cos tan sinh cosh tanh sigmoid relu softmax matmul rmatmul mm bmm mv dot vdot outer linear addmm baddbmm addmv
+    sum mean prod var std max min amax amin argmax argmin eq ne lt le gt ge cat stack clone conj_physical zeros_like
+    ones_like empty_like size dim numel
+""".split()
+)
+"""They never return a view of what they take."""
+OF_SIZE = frozenset(("view_as", "expand_as"))
+"""Views that take no more than the shape of another tensor."""
 PLAIN = (torch.Tensor, torch.nn.Parameter, torch.nn.Buffer)
 MODES = (set_grad_enabled, torch.set_grad_enabled, InferenceMode)
 
@@ -40,7 +61,11 @@ def outside_of_program(
 ) -> CompiledFn | None:
     """`gm` compiled without its lazy inputs and results, and with these around it; None if it has none."""
     lazy = {k: turns for k, x in enumerate(example_inputs) if (turns := turns_of(x))}
-    if not lazy and not any(called(node) in LAZY for node in gm.graph.nodes) or not can_be_outside(gm, lazy):
+    if not lazy and not any(called(node) in LAZY for node in gm.graph.nodes):
+        return None
+    if request_of(gm).written_inputs or any(map(may_write, gm.graph.nodes)):
+        return refused(gm) if lazy or may_return_lazy(gm) else None
+    if not can_be_outside(gm):
         return None
     views = views_outside(gm, example_inputs, lazy)
     if not views and not lazy:
@@ -72,27 +97,65 @@ def in_memory(inputs: Sequence[Any], lazy: Lazy) -> list[Any]:
     return found
 
 
-def can_be_outside(gm: GraphModule, lazy: Lazy) -> bool:
-    """Whether views have the same history after the graph as in it. Writes to a lazy input stay eager's."""
-    request = request_of(gm)
-    return (
-        not request.outputs_are_inference
-        and not any(k in lazy for k in request.written_inputs)
-        and not any(node.target in MODES for node in gm.graph.nodes)
-    )
+def may_write(node: Node) -> bool:
+    """Whether a call writes to a tensor, or may do so because only its author knows what it does."""
+    if node.op not in ("call_function", "call_method"):
+        return node.op == "call_module"
+    if is_in_place(node) or node.kwargs.get("out") is not None or name_of(node) in STATISTICS:
+        return True
+    if is_of_library(node):
+        return False
+    return not isinstance(node.target, OpOverload) or node.target._schema.is_mutable
+
+
+def may_return_lazy(gm: GraphModule) -> bool:
+    """Whether a result may be a view that was conjugated or negated. A call that is not known may return a view."""
+    found: set[Node] = set()
+    for node in gm.graph.nodes:
+        if node.op == "output":
+            return not found.isdisjoint(node.all_input_nodes)
+        if is_in_place(node):
+            first = shown_by(node)
+            if called(node).startswith("set_"):  # it may become any view
+                return True
+            is_lazy = isinstance(first, Node) and first in found
+        else:
+            computes = is_of_library(node) and called(node).strip("_") in COMPUTES
+            is_lazy = not computes and not found.isdisjoint(node.all_input_nodes)
+        if is_lazy or called(node) in LAZY:
+            found.add(node)
+    return False
+
+
+def is_of_library(node: Node) -> bool:
+    if node.op != "call_function":
+        return node.op == "call_method"
+    return hasattr(node.target, "torch_attribute") or is_of_torch(node.target)
+
+
+def refused(gm: GraphModule) -> CompiledFn:
+    request_of(gm).is_refused = True
+    text = "runs eagerly: it writes to tensors, and an input or a result is lazily conjugated"
+    events.emit("lower.refused", text=text, graph_module=gm, fallback="refused")
+    return run_eagerly_with_compiled_rng(gm)
+
+
+def can_be_outside(gm: GraphModule) -> bool:
+    """Whether views have the same history after the graph as in it."""
+    return not request_of(gm).outputs_are_inference and not any(node.target in MODES for node in gm.graph.nodes)
 
 
 def views_outside(gm: GraphModule, example_inputs: Sequence[Any], lazy: Lazy) -> list[Node]:
     """The calls that make results from lazy tensors by views, in the order of the graph."""
     inputs = [node for node in gm.graph.nodes if node.op == "placeholder"]
-    numbers = {node for node, x in zip(inputs, example_inputs, strict=True) if not isinstance(x, torch.Tensor)}
+    numbers = {node: not isinstance(x, torch.Tensor) for node, x in zip(inputs, example_inputs, strict=True)}
     starts = {inputs[k] for k in lazy}
     output = next(node for node in gm.graph.nodes if node.op == "output")
     found = {view for out in output.all_input_nodes for view in views_from_lazy(out, starts, numbers)}
     return [node for node in gm.graph.nodes if node in found]
 
 
-def views_from_lazy(out: Node, starts: set[Node], numbers: set[Node]) -> list[Node]:
+def views_from_lazy(out: Node, starts: set[Node], numbers: Mapping[Node, bool]) -> list[Node]:
     """The calls that make this result from what was conjugated or negated first; none if it is no such view."""
     views: list[Node] = []
     needed = 0
@@ -102,7 +165,7 @@ def views_from_lazy(out: Node, starts: set[Node], numbers: set[Node]) -> list[No
         views.append(out)
         if called(out) in LAZY:
             needed = len(views)
-        out = out.args[0]  # type: ignore[assignment]
+        out = shown_by(out)  # type: ignore[assignment]
     return views
 
 
@@ -110,24 +173,33 @@ def called(node: Node) -> str:
     return getattr(node.target, "torch_attribute", None) or name_of(node)
 
 
-def is_view(node: Node, numbers: set[Node]) -> bool:
-    """Whether it is a view whatever the tensor is, and what else it takes is known when the graph has run."""
+def shown_by(node: Node) -> Any:
+    """What a view is a view of. It may be given by name: ``torch.conj(input=x)``."""
+    return node.args[0] if node.args else node.kwargs.get("input", node.kwargs.get("self"))
+
+
+def is_view(node: Node, numbers: Mapping[Node, bool]) -> bool:
+    """Whether it is a view whatever the tensor is, and what else it takes is known when the graph has run. `numbers`:
+    the inputs, and whether they are numbers."""
     if node.op not in ("call_function", "call_method") or MARK in node.meta or called(node) not in SHOWS:
         return False
-    is_of_tensors = node.op == "call_method" or hasattr(node.target, "torch_attribute")
-    if not (is_of_tensors or node.target is operator.getitem or is_of_torch(node.target)):
+    if not (is_of_library(node) or node.target is operator.getitem) or "out" in node.kwargs:
         return False
-    first, *others = node.all_input_nodes
-    if node.args[:1] != (first,) or not numbers.issuperset(others) or "out" in node.kwargs:
+    first = shown_by(node)
+    others = [each for each in node.all_input_nodes if each is not first]
+    takes_shape = called(node) in OF_SIZE
+    if not isinstance(first, Node) or not all(numbers.get(each) or takes_shape and each in numbers for each in others):
         return False
-    return called(node) not in ("getitem", "__getitem__") or is_basic(node.args[1])
+    return called(node) not in ("getitem", "__getitem__") or is_basic(node.args[1], numbers)
 
 
-def is_basic(index: Any) -> bool:
+def is_basic(index: Any, numbers: Mapping[Node, bool]) -> bool:
     """Whether an index selects a view, not copies of elements."""
     if isinstance(index, tuple):
-        return all(map(is_basic, index))
-    return index is None or index is Ellipsis or isinstance(index, (slice, Node)) or type(index) is int
+        return all(is_basic(each, numbers) for each in index)
+    if isinstance(index, Node):
+        return numbers.get(index, False)
+    return index is None or index is Ellipsis or isinstance(index, slice) or type(index) is int
 
 
 def without_views(gm: GraphModule, views: Sequence[Node], lazy: Lazy) -> tuple[GraphModule, list[Node]]:

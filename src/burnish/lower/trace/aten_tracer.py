@@ -32,7 +32,7 @@ from .number_inputs import NumberInputs, tensor_of_number
 from .replace_cudnn_batch_norm import CUDNN
 from .schema_facts import declared, signature_of
 from .storage_offsets import AS_STRIDED, check_offset, result_offsets
-from .trace_tensor import TraceTensor, gradient_type, mark_lazy_view
+from .trace_tensor import TraceTensor, gradient_type, is_view_through_lazy, mark_lazy_view
 from .traceability import why_not_input
 from .validate_call_in_eager import verify_accepted_by_eager
 
@@ -129,8 +129,8 @@ class AtenTracer:
 
     def output(self, out: Any) -> Any:
         if isinstance(out, TraceTensor):
-            if out.is_conj() or out.is_neg():
-                raise Untraceable("an output is a lazily conjugated tensor")
+            if out.is_conj() or out.is_neg() or is_view_through_lazy(out.value):
+                raise Untraceable("an output is a lazily conjugated tensor, or a view of one")
             return out.value
         if isinstance(out, torch.Tensor):
             return self.constant(out)

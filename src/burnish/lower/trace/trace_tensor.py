@@ -7,6 +7,7 @@ from typing import Any
 import torch
 
 from ...foundation.torch_private import disabled_torch_function_impl, make_wrapper_subclass, set_conj, set_neg
+from ...ir.alias_analysis import aliased_argument
 from ...ir.graph import Value
 from ...ir.untraceable_graph import Untraceable
 from ...tensors.eager_strides import preserved_stride
@@ -59,6 +60,17 @@ def mark_lazy_view(func: Any, args: tuple, made: TraceTensor) -> TraceTensor:
         if is_turned(x) != (func is turns):
             turn(made, True)
     return made
+
+
+def is_view_through_lazy(value: Value) -> bool:
+    """Whether it is a view of a lazily conjugated or negated tensor, such as ``x.mH.mH``. The graph would return a
+    copy, since it computes what such a tensor shows."""
+    at: Value | None = value
+    while at is not None and at.node is not None:
+        if at.node.op.target in LAZY:
+            return True
+        at = aliased_argument(at.node)
+    return False
 
 
 def gradient_type(type: TensorType) -> TensorType:
