@@ -127,9 +127,10 @@ class AtenTracer:
             self.then[at] = TraceTensor.make(self.graph.input(x.value.type, f"{x.value.name}_then"), x.storage_offset())
         return self.then[at]
 
-    def output(self, out: Any) -> Any:
+    def output(self, out: Any, is_seen: bool = True) -> Any:
+        """`is_seen`: the program sees what it shares memory with, and not only its values as of a gradient."""
         if isinstance(out, TraceTensor):
-            if out.is_conj() or out.is_neg() or is_view_through_lazy(out.value):
+            if out.is_conj() or out.is_neg() or is_seen and is_view_through_lazy(out.value):
                 raise Untraceable("an output is a lazily conjugated tensor, or a view of one")
             return out.value
         if isinstance(out, torch.Tensor):

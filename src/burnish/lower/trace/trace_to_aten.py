@@ -58,6 +58,7 @@ def trace_once(
     env: dict[torch.fx.Node, Any] = {}
     inputs = iter(example_inputs)
     outputs: Any = ()
+    results = 0
     with tracing, plain_tensors(), dispatcher_kept():
         before = TorchState.now()
         regions = Regions(tracer, gm, env)
@@ -87,6 +88,7 @@ def trace_once(
                 raise Untraceable("it ends in another inference mode, or with another default dtype, than it begins")
             before.restore()  # the caller of the compiled graph sets the modes that it changes
             tracer.numbers.are_hidden = any(is_custom(node.target) for node in gm.graph.nodes)
+            results = len(outputs)
             if gradients:
                 outputs = add_gradients(tracer, list(outputs), env.values())
         finally:
@@ -98,7 +100,7 @@ def trace_once(
                     mode.__exit__(None, None, None)
             before.restore()
             regions.leave()
-    tracer.traced.graph.outputs = [tracer.output(out) for out in outputs]
+    tracer.traced.graph.outputs = [tracer.output(out, k < results) for k, out in enumerate(outputs)]
     why = why_not_copied(tracer.graph, tracer.picked) if tracer.picked else None
     if why is not None:
         raise Untraceable(why)
