@@ -137,22 +137,28 @@ class Check:
             self.traced.clear()
             far = [tuple([factor * size for size in most]) for factor in FAR if len(most) == 1]
             most = next((point for point in far if not self.is_special(point) and self(point)), most)
-            is_between = all(
-                len(corner) == 1 or corner in self.space.points or self(corner) for corner in (least, most)
-            )
         except (NoFormula, RuntimeError, ValueError) as error:  # there may be no inputs of that size
             reraise_from_outside(error)
             return None
+        is_between = len(least) == 1 or all(map(self.holds_at_corner, (least, most)))
         return Reach(self.formulas or (), least, most, tuple(self.space.points), self.space.quotients, is_between)
+
+    def holds_at_corner(self, corner: Point) -> bool:
+        try:
+            return corner in self.space.points or self(corner)
+        except (RuntimeError, ValueError) as error:  # there may be no inputs of that size
+            reraise_from_outside(error)
+            return False
 
     def __call__(self, point: Point) -> bool:
         try:
             if self.pattern is None:
                 self.learn()
-            self.traced.clear()
             text = text_of(self.trace(point))
         except (Untraceable, NoFormula):
             return False
+        finally:
+            self.traced.clear()
         expected = [n if isinstance(n, int) else n.at(point) for n in self.numbers]
         is_empty = any(formula.at(point) == 0 for formula in self.formulas or ())  # its strides follow other rules
         is_right = (
