@@ -7,6 +7,7 @@ import gc
 import os
 import re
 import shutil
+import sys
 import tempfile
 from pathlib import Path
 
@@ -45,6 +46,36 @@ def frozen_heap():
     through more than 700,000 objects."""
     gc.collect()
     gc.freeze()
+
+
+@pytest.fixture(autouse=True, scope="module")
+def registries_as_they_were():
+    """No test takes an entry of Burnish's tables away, nor puts another in its place: the tests that a process runs
+    after it would meet a compiler without that entry, but only in some orders."""
+    before = registries()
+    yield
+    now = registries()
+    changed = [
+        f"{place}[{key!r}]"
+        for place, entries in before.items()
+        for key, value in entries.items()
+        if now[place].get(key, MISSING) is not value
+    ]
+    assert not changed, f"entries that this module's tests took away or replaced: {changed}"
+
+
+MISSING = object()
+
+
+def registries():
+    """Copies of the tables and sets with names in capitals of all imported modules of Burnish, by module and name."""
+    return {
+        f"{module}.{name}": dict.fromkeys(table) if isinstance(table, set) else dict(table)
+        for module, loaded in sys.modules.copy().items()
+        if module.partition(".")[0] == "burnish"
+        for name, table in vars(loaded).items()
+        if name.isupper() and isinstance(table, (dict, set))
+    }
 
 
 @pytest.fixture(autouse=True, scope="session")
