@@ -21,13 +21,6 @@ from ..errors import warn
 from ..foundation.torch_private import DisableTorchFunctionSubclass, set_grad_enabled
 from ..ir.untraceable_graph import NumberLost, Untraceable
 from ..runtime.contest import compile_activity_counter
-from ..runtime.eager.tensor_object_state import (
-    let_call_stand_alone,
-    let_functions_stand_alone,
-    let_leaves_stand_alone,
-    let_unstrided_stand_alone,
-    why_native,
-)
 from ..runtime.linking import cuda_module_loader
 from ..runtime.program.autograd_function import autograd_is_watched
 from ..runtime.program.restore_inputs_on_error import restoring
@@ -46,6 +39,13 @@ from .check_symbolic_sizes import Check
 from .load_or_compile import recipe_of, symbolic_recipe_of
 from .partition_uncompiled_calls import has_steps, in_subgraphs
 from .program_recipe import OtherSizes
+from .uncompiled_calls import (
+    let_call_stand_alone,
+    let_functions_stand_alone,
+    let_leaves_stand_alone,
+    let_unstrided_stand_alone,
+    why_native,
+)
 
 
 def burnish(gm: GraphModule, example_inputs: list[Any]) -> CompiledFn:

@@ -4,12 +4,11 @@
     cond = cond(gt, x)                   a step of its own, whose two branches are compiled
     add = cond[0] + 1                    the subgraph after, compiled
 
-``torch.cond`` stands alone. So do changes of tensor objects, calls that make leaves
-(``runtime/eager/tensor_object_state.py``), and calls that could not be traced, such as a CTC loss. A subgraph is
-compiled when it first runs, because its inputs are known then; a branch of a ``cond`` that never runs is not compiled.
-Autograd connects the subgraphs as it connects any two compiled functions. A call of ``torch.autograd.grad`` is part
-of a subgraph that contains the whole path back, and runs eagerly otherwise. Some calls that stand alone may return
-other shapes, depending on data: what follows is compiled for each of the first few types, and runs eagerly on others.
+``uncompiled_calls`` lists them. A subgraph is compiled when it first runs, because its inputs are known
+then; a branch of a ``cond`` that never runs is not compiled. Autograd connects the subgraphs as it connects any two
+compiled functions. A call of ``torch.autograd.grad`` is part of a subgraph that contains the whole path back, and runs
+eagerly otherwise. Some calls that stand alone may return other shapes, depending on data: what follows is compiled for
+each of the first few types, and runs eagerly on others.
 """
 
 from __future__ import annotations
@@ -30,11 +29,12 @@ from ..concurrency import thread_locks
 from ..lower.trace.traceability import COMPUTES
 from ..runtime.eager.cond import Branches
 from ..runtime.eager.drawing_calls import may_draw
-from ..runtime.eager.tensor_object_state import ALONE, WATCHING, fill, stands_alone
+from ..runtime.eager.tensor_object_change_nodes import WATCHING, fill
 from . import CompiledFn
 from .adapters.eager_with_compiled_rng import draws_as_eager, run_eagerly_with_compiled_rng, with_compiled_rng
 from .adapters.specialize_numbers import LIMIT, own_copy
 from .sink_collective_waits import delay_waits
+from .uncompiled_calls import ALONE, stands_alone
 
 Compile = Callable[[GraphModule, list[Any]], CompiledFn]
 NUMBERS = (torch.Tensor, int, float, complex)

@@ -142,7 +142,7 @@ class Tracer(Machine):
         self.known_codes: set[Any] = set()  # of these methods: C code calls them after they were interpreted
         self.module_hooks: list[Any] = []  # of modules called in this trace
         self.consumed: list[Any] = []  # iterators that a call has advanced before its error left the function
-        self.hooks: dict[int, Any] = {}  # registered in this trace: see tensor_object_state
+        self.hooks: dict[int, Any] = {}  # registered in this trace: see tensor_object_change_nodes
         self.ends_before: int | None = None  # the number of recorded calls at which the segment has to end
         self.hooked_late: int | None = None  # the number at which the next one has to: see tensor_hooks_and_data
         self.traced_hooks: list[Any] = []  # whose bodies are graphs: see traced_gradient_hooks

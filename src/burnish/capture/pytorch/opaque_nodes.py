@@ -35,7 +35,7 @@ IMMEDIATE = (int, float, bool, str, type(None), torch.dtype, torch.device, type)
 
 class OpaqueCall:
     """A callable with a name a graph can print. ``expected``: the facts of its results that the graph relies on.
-    Compilers run it unchanged and compile the code around it (``runtime/eager/tensor_object_state.py``)."""
+    Compilers run it unchanged and compile the code around it (``compiler/uncompiled_calls.py``)."""
 
     stands_alone = True
 

@@ -11,8 +11,8 @@ A hook is a user function that autograd calls later, outside of captured code. T
 each run. So the graph registers an empty slot, and the end of the segment makes the function and stores it there. That
 is too late for a backward pass in the same segment, so the segment ends before one.
 
-The steps are in ``runtime/eager/tensor_object_state.py``. Backends without Python get none of them, but torch's own
-operator for some hooks (``higher_order/traced_gradient_hooks.py``).
+The steps are in ``runtime/eager/tensor_object_change_nodes.py``. Backends without Python get none of them, but torch's
+own operator for some hooks (``higher_order/traced_gradient_hooks.py``).
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from typing import Any, NamedTuple
 import torch
 from torch.utils.hooks import RemovableHandle
 
-from ...runtime.eager import tensor_object_state as steps
+from ...runtime.eager import tensor_object_change_nodes as steps
 from ...runtime.program.restore_inputs_on_error import INDEXING, has_failing_name, is_of_torch, name_of_function
 from ...tensors.tensor_types import is_leaf
 from .. import breaks

@@ -15,7 +15,7 @@ from torch.nn.parameter import UninitializedTensorMixin
 
 from ...foundation.torch_private import OpOverload, assert_async
 from ...runtime.argument_trees import tensors_in
-from ...runtime.eager.tensor_object_state import WATCHING
+from ...runtime.eager.tensor_object_change_nodes import WATCHING
 from ...runtime.program.restore_inputs_on_error import is_of_torch
 from ...tensors.in_place_names import is_in_place_name
 from ..engine.torch_call_records import Handle, TorchCall, handles_in

@@ -26,7 +26,7 @@ class Branches:
     then `count` numbers."""
 
     stands_alone = True
-    """In a graph it runs as it is: see ``tensor_object_state.stands_alone``."""
+    """In a graph it runs as it is: see ``compiler.uncompiled_calls``."""
 
     def __init__(self, on_true: Side, on_false: Side, count: int = 0):
         self.on_true, self.on_false, self.count = on_true, on_false, count

@@ -16,7 +16,7 @@ class LoopOperator:
     """A callable with a name that a graph can print."""
 
     stands_alone = True
-    """In a graph it runs as it is: see ``tensor_object_state.stands_alone``."""
+    """In a graph it runs as it is: see ``compiler.uncompiled_calls``."""
 
     def __init__(self, operator: Callable[..., Any], functions: Sequence[Callable[..., Any]], count: int = 0):
         self.operator, self.functions, self.count = operator, list(functions), count

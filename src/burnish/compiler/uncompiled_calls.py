@@ -1,15 +1,12 @@
-"""Graph nodes with side effects on tensor objects: hooks, `retain_grad`, `.data`, new leaves.
+"""Which calls of a graph run as they are, while the parts of the graph between them are compiled.
 
-    slot, handle = register_hook(y)        y's gradient passes through slot(gradient)
-    fill(slot, function)                   after the graph has run: the hook, made from this run's values
-    retain_grad(y)
-    set_data_(p, value)                    p.data = value
-    x.requires_grad_(True)                 of a tensor that the caller holds or gets
-    p = torch.nn.Parameter(y)              a leaf of its own class
-    z = torch.zeros(3, requires_grad=True)
+    handle = y.register_hook(f)      a change of a tensor object (``runtime.eager.tensor_object_change_nodes``)
+    ctc_loss(x, ...)                 could not be traced: as few such calls as leave enough to compile
+    embedding(i, w, sparse=True)     takes, returns or has as its gradient a tensor without strides
+    other_library.write_(x)          an operator of another library that writes to its arguments
 
-Operators of other libraries that write to their arguments belong here as well. These nodes run as they are, each at
-its place, and the parts of the graph between them are compiled (``stands_alone``).
+Before a graph is traced, rules mark its nodes (``ALONE``); after a failed trace, more of them may. ``stands_alone``
+reads the marks for ``partition_uncompiled_calls``.
 """
 
 from __future__ import annotations
@@ -20,45 +17,12 @@ from typing import Any
 import torch
 from torch.fx import GraphModule, Node
 
-from ...captured_graph.checkpoint_hooks import MARK
-from ...captured_graph.compile_request import UNSTRIDED, request_of
-from ...concurrency.first_value_cache import once
-from ...foundation.torch_private import OPDEFS, OpOverload, OpOverloadPacket
-from ...tensors.collective_operators import is_collective_operator
-
-
-class HookSlot:
-    """A hook whose function is set later, before backward runs."""
-
-    def __init__(self) -> None:
-        self.function: Any = None
-
-    def __call__(self, gradient: torch.Tensor) -> Any:
-        return self.function(gradient)
-
-
-def register_hook(tensor: torch.Tensor) -> tuple[HookSlot, Any]:
-    slot = HookSlot()
-    return slot, tensor.register_hook(slot)
-
-
-def fill(slot: HookSlot, function: Any) -> None:
-    slot.function = function
-
-
-def retain_grad(tensor: torch.Tensor) -> None:
-    tensor.retain_grad()
-
-
-def set_data_(tensor: torch.Tensor, value: torch.Tensor) -> None:
-    tensor.data = value
-
-
-for _step in (register_hook, retain_grad, set_data_):
-    _step.stands_alone = True  # type: ignore[attr-defined]
-WATCHING = (register_hook, retain_grad)
-"""They see a tensor's whole gradient, including that of earlier uses: a compiled part must not contain both the
-tensor's definition and one of its uses."""
+from ..captured_graph.checkpoint_hooks import MARK
+from ..captured_graph.compile_request import UNSTRIDED, request_of
+from ..concurrency.first_value_cache import once
+from ..foundation.torch_private import OPDEFS, OpOverload, OpOverloadPacket
+from ..runtime.eager.tensor_object_change_nodes import set_data_
+from ..tensors.collective_operators import is_collective_operator
 
 
 def stands_alone(node: Node) -> bool:
