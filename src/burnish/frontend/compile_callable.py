@@ -145,14 +145,20 @@ def compiled_method(original: types.MethodType, options: Options, kwargs: dict[s
     """A method of the same object. As in Python, that of a deep copy of the object is bound to the copy."""
     owner, function = original.__self__, original.__func__
     # Nothing here keeps the object alive: a deep copy, whose method runs the same program, may outlive it.
-    shown = original if function.__name__ == "_call_impl" else types.MethodType(function, type(owner))
+    is_module_call = function.__name__ == "_call_impl"
+    shown = original if is_module_call else types.MethodType(function, type(owner))
     program = runner(shown, options)[0]
+    from .forward_between_hooks import ForwardBetweenHooks  # here: not before something is compiled
+
+    between = ForwardBetweenHooks(kwargs) if is_module_call else None
 
     def run(self: Any, /, *args: Any, **kw: Any) -> Any:
         try:
             if stance.forces_eager():
                 entry = None if is_dynamo_compiling() else [types.MethodType(function, self), args, kw]
                 return stance.run_plainly(program, function, (self, *args), kw, entry)
+            if between is not None and self._forward_pre_hooks and between.is_needed(self):
+                return between.run(self, args, kw)
             return program.run([types.MethodType(function, self), args, kw])
         except Unsupported as error:
             hide_own_frames(error)

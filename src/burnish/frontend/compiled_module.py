@@ -59,6 +59,8 @@ class CompiledModule(torch.nn.Module):
 
     def _start(self, original: torch.nn.Module, options: Options, kwargs: dict[str, Any]) -> None:
         inside = original.module if isinstance(original, WRAPPERS) else None
+        from .forward_between_hooks import ForwardBetweenHooks  # here: not before something is compiled
+
         program = Program(call_entry, options, original) if inside is None else Program(call_block, options, inside)
         keep_track(program)
 
@@ -70,6 +72,7 @@ class CompiledModule(torch.nn.Module):
             _kwargs=kwargs,
             _options=options,
             _inside=None if inside is None else _runs_within(program, inside),
+            _between_hooks=ForwardBetweenHooks(kwargs),
         )
 
     @property
@@ -85,6 +88,8 @@ class CompiledModule(torch.nn.Module):
                 return stance.run_plainly(own["__burnish_program__"], original, args, kwargs, entry)
             if own["_inside"] is not None:
                 return own["_inside"](original, args, kwargs)
+            if own["_forward_pre_hooks"] and own["_between_hooks"].is_needed(original):
+                return own["_between_hooks"].run(original, args, kwargs)
             return own["__burnish_program__"].run([original, args, kwargs])
         except Unsupported as error:
             hide_own_frames(error)
@@ -97,6 +102,8 @@ class CompiledModule(torch.nn.Module):
     @property
     def __class__(self) -> type:  # type: ignore[override]
         """The class that `isinstance` sees besides the type; transformers reads the signature of `forward` from it."""
+        if "_shown_class" in self.__dict__:
+            return self.__dict__["_shown_class"]
         original = self.__dict__.get("_modules", {}).get("_orig_mod")
         return CompiledModule if original is None else _shown_class(type(original))
 
@@ -139,7 +146,21 @@ class CompiledModule(torch.nn.Module):
         original = self.__dict__.get("_modules", {}).get("_orig_mod")
         if original is None:
             raise AttributeError(f"{name} of a compiled module that is still being made")
-        return original if name == "_orig_mod" else getattr(original, name)
+        if name == "_orig_mod":
+            return original
+        added = self._added_member(name) if "_shown_class" in self.__dict__ else None
+        return getattr(original, name) if added is None else added
+
+    def _added_member(self, name: str) -> Any:
+        """A member of a class that was derived from the wrapper's and assigned to it, as ``fully_shard`` does."""
+        shown = self.__dict__["_shown_class"]
+        added = shown.__mro__[: shown.__mro__.index(_shown_class(type(self._orig_mod)))]
+        found = next((kind.__dict__[name] for kind in added if name in kind.__dict__), None)
+        return found.__get__(self, shown) if hasattr(found, "__get__") else found
+
+    def _apply(self, *args: Any, **kwargs: Any) -> Any:
+        added = self._added_member("_apply") if "_shown_class" in self.__dict__ else None
+        return (added or super()._apply)(*args, **kwargs)
 
     def __setattr__(self, name: str, value: Any) -> None:
         if "_orig_mod" not in self.__dict__.get("_modules", ()):
@@ -151,6 +172,8 @@ class CompiledModule(torch.nn.Module):
             self._orig_mod.forward = self._unwrapped(value)
         elif name == "_compile_kwargs":
             self.__dict__["_asked"] = value
+        elif name == "__class__" and issubclass(value, self.__class__):
+            self.__dict__["_shown_class"] = value
         else:
             setattr(self._orig_mod, name, value)
 
