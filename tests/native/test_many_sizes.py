@@ -95,3 +95,14 @@ def test_a_diagonal_ends_with_the_smaller_size(others, dynamic):
         rest = [torch.ones(2, 8 + 2 * at + 3 * k + at * k) for k in range(others)]
         calls.append((torch.rand(rows, columns), *rest))
     assert called_with(fn, calls, dynamic).is_open
+
+
+@pytest.mark.parametrize("dimensions", range(17, 22))
+def test_more_digits_are_no_other_program(dimensions):
+    def fn(x, y, z):
+        return x * 2 + y.sum() + z.exp()
+
+    others = torch.ones((1,) * dimensions), torch.ones(1, 1, 1, 1, 1, 1, 1, 3)
+    seen = called_with(fn, [(torch.randn(size, 3), *others) for size in (8, 9, 10, 99, 100, 101, 999, 1000, 10000)])
+    assert seen.segments == 2 and seen.is_open and not seen.why_apiece
+    assert not [words for words in seen.words if words.startswith("does not hold")]

@@ -178,5 +178,6 @@ def sizes_in(graphs: Sequence[Graph]) -> Iterator[tuple[int, ...]]:
 
 
 def text_of(graph: Graph) -> str:
-    # Column widths depend on the numbers in them.
-    return re.sub(" +", " ", str(graph))
+    # Column widths depend on the numbers in them, and so does whether each input has a line of its own.
+    text = re.sub(" +", " ", str(graph))
+    return text.replace("graph(\n ", "graph(", 1).replace(",\n)", ")", 1).replace(",\n ", ", ")
