@@ -206,19 +206,32 @@ def test_a_bound_that_the_graph_reads_may_be_nan(clamp):
         )
 
 
-@pytest.mark.parametrize("clamp", CLAMPS.values(), ids=CLAMPS)
-def test_a_bound_that_the_tensor_cannot_hold_raises_an_error(clamp):
+CONVERTED = {
+    "filled": lambda x, n: x.masked_fill(x > 0, n),
+    "filled in place": lambda x, n: (x * 1).masked_fill_(x > 0, n),
+    "a factor of the second": lambda x, n: torch.sub(x, x, alpha=n),
+    "a factor of the product": lambda x, n: x.addcmul(x, x, value=n),
+    "a factor of all products": lambda x, n: torch._foreach_addcdiv([x], [x], [x + 3], value=n)[0],
+    "a weight": lambda x, n: torch.lerp(x, x + 1, n),
+    "a slope": lambda x, n: F.leaky_relu(x, n),
+    "a scale": lambda x, n: F.elu(x, n),
+    "a threshold": lambda x, n: F.softplus(x, 1.0, n),
+}
+
+
+@pytest.mark.parametrize("call", [*CLAMPS.values(), *CONVERTED.values()], ids=[*CLAMPS, *CONVERTED])
+def test_a_number_that_the_tensor_cannot_hold_raises_an_error(call):
     state = [0.0]
 
     def fn(x):
-        return clamp(x, state[0])
+        return call(x, state[0])
 
     compiled = burnish.compile(fn)
     x = torch.tensor([-1.0, 0.5, 3.0])
-    for bound in (1.0, 0.5, 1.5, 1e39, 0.75, -1e39):
+    for bound in (1.0, 0.5, 1.5, 1.25, 1e39, 0.75, -1e39):
         state[0] = bound
         if abs(bound) < 1e38:
-            assert torch.equal(compiled(x), fn(x))
+            torch.testing.assert_close(compiled(x), fn(x))
             continue
         with pytest.raises(RuntimeError) as expected:
             fn(x)

@@ -7,7 +7,7 @@ import torch.nn.functional as F
 import burnish
 from burnish.tensors.fit_size_formulas import NoFormula, Space, are_related
 
-from .compare_sizes import same
+from .compare_sizes import called_with, same
 
 ROOM = 12
 
@@ -77,3 +77,32 @@ def test_a_program_of_equal_sizes_serves_different_ones(count, program, trains, 
         same(results[1], results[0])
         if trains:
             torch.testing.assert_close(gradients[1], gradients[0], rtol=1e-4, atol=1e-4)
+
+
+SMALLER_OF_TWO = [(8, 20), (9, 21), (21, 20), (20, 20), (19, 21), (12, 20), (30, 9)]
+BESIDE_OTHERS = [(8, 30), (9, 31), (10, 33), (40, 60), (80, 30), (80, 31), (70, 32), (60, 40)]
+
+
+@pytest.mark.falls_back("sizes")
+@pytest.mark.parametrize("dynamic", [None, True])
+@pytest.mark.parametrize("others", [0, 1, 2])
+def test_a_diagonal_ends_with_the_smaller_size(others, dynamic):
+    def fn(x, *rest):
+        return x.diagonal() * 2, x.diagonal().exp().sum(), [y + 1 for y in rest]
+
+    calls = []
+    for at, (rows, columns) in enumerate(BESIDE_OTHERS if others else SMALLER_OF_TWO):
+        rest = [torch.ones(2, 8 + 2 * at + 3 * k + at * k) for k in range(others)]
+        calls.append((torch.rand(rows, columns), *rest))
+    assert called_with(fn, calls, dynamic).is_open
+
+
+@pytest.mark.parametrize("dimensions", range(17, 22))
+def test_more_digits_are_no_other_program(dimensions):
+    def fn(x, y, z):
+        return x * 2 + y.sum() + z.exp()
+
+    others = torch.ones((1,) * dimensions), torch.ones(1, 1, 1, 1, 1, 1, 1, 3)
+    seen = called_with(fn, [(torch.randn(size, 3), *others) for size in (8, 9, 10, 99, 100, 101, 999, 1000, 10000)])
+    assert seen.segments == 2 and seen.is_open and not seen.why_apiece
+    assert not [words for words in seen.words if words.startswith("does not hold")]

@@ -5,6 +5,7 @@ import torch
 
 import burnish
 
+from ..recorded_events import recorded
 from .compare_sizes import called_with, same, watching
 
 SIZES = (8, 9, 10, 77, 2, 300, 13)
@@ -100,3 +101,22 @@ def test_a_number_that_becomes_another_kind_of_number():
         lambda x, n: x + n,
         [(torch.randn(size, 3), n) for size, n in zip(SIZES, (3, 4, 5.5, True, 7, 2.0, False), strict=True)],
     )
+
+
+def joined_heads(x, length, n):
+    return x.transpose(1, 2).reshape(2, length, 128) * n
+
+
+def joined_behind_a_solution(x, length, n):
+    found = torch.linalg.lstsq(x[0, 0], x[1, 1]).solution
+    return (x + found.sum()).transpose(1, 2).reshape(2, length, 128) * n
+
+
+@pytest.mark.falls_back("sizes", "numbers")
+@pytest.mark.parametrize(
+    "fn, has_autocast, most", [(joined_heads, True, 0), (joined_behind_a_solution, False, 2)], ids=["whole", "in parts"]
+)
+def test_a_number_stays_live_where_each_size_is_compiled(fn, has_autocast, most):
+    with torch.autocast("cpu", torch.bfloat16, enabled=has_autocast), recorded("lower.numbers") as seen:
+        called_with(fn, [(torch.randn(2, 2, 16 + n % 2, 64), 16 + n % 2, n) for n in range(12)])
+    assert len(seen) <= most  # one for each size, none for each number

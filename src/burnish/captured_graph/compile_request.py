@@ -39,6 +39,9 @@ class CompileRequest:
     symbolic_inputs: Any = None
     """Sizes of inputs that are symbolic (``capture.symbolic_sizes``), or None: all sizes are those of the examples."""
 
+    size_numbers: tuple[int, ...] = ()
+    """Inputs that are numbers computed from symbolic sizes, in a graph that is compiled for each size or in parts."""
+
     written_inputs: tuple[int, ...] = ()
     overwritten_inputs: tuple[int, ...] = ()
     """Inputs that the caller writes to as soon as the graph has run."""

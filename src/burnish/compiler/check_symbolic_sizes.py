@@ -21,6 +21,7 @@ from .. import events
 from ..concurrency.outside_errors import reraise_from_outside
 from ..ir.graph import Graph
 from ..ir.untraceable_graph import Untraceable
+from ..runtime.program.symbolic_size_program import range_of
 from ..tensors.fit_size_formulas import NUMBER, Formula, NoFormula, Space
 from ..tensors.size_quotients import Point, Quotient
 from ..tensors.tensor_types import TensorType
@@ -31,6 +32,9 @@ Examples = Callable[[Point], list[Any]]
 
 FAR = (16, 4)
 """Factors for the size that was seen, tried when a program with one symbolic size is compiled: the first that holds."""
+
+INVALID_SIZE_ERRORS = (ValueError, RuntimeError, IndexError)
+"""The errors for a size that the program cannot have."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,8 +47,6 @@ class Reach:
     points: tuple[Point, ...]
     quotients: tuple[Quotient, ...]
     """Of the space that the program was compiled in. Others may be equal at its points, and differ elsewhere."""
-    is_between: bool = True
-    """Whether it holds for all sizes of the range: with several symbols, no point has the largest of each."""
 
 
 class Check:
@@ -68,7 +70,6 @@ class Check:
         """Takes over what was found out when the program was compiled."""
         if reach is not None:
             self.formulas, self.bounds = reach.formulas, (reach.least, reach.most)
-            self.is_at_every_size |= not reach.is_between
             self.space = replace(self.space, points=reach.points, quotients=reach.quotients, known={})
         return self
 
@@ -128,7 +129,7 @@ class Check:
     def reach(self) -> Reach | None:
         """The range in which it holds, or None if that is unknown."""
         try:
-            least, most = (tuple(map(end, zip(*self.space.points, strict=True))) for end in (min, max))
+            least, most = range_of(self.space.points)
             self.learn()
             sizes = {*self.sizes_at(self.space.points)}
             others = [values for values in self.numbers_at(self.space.points) if values not in sizes]
@@ -137,18 +138,10 @@ class Check:
             self.traced.clear()
             far = [tuple([factor * size for size in most]) for factor in FAR if len(most) == 1]
             most = next((point for point in far if not self.is_special(point) and self(point)), most)
-        except (NoFormula, RuntimeError, ValueError) as error:  # there may be no inputs of that size
+        except (NoFormula, *INVALID_SIZE_ERRORS) as error:
             reraise_from_outside(error)
             return None
-        is_between = len(least) == 1 or all(map(self.holds_at_corner, (least, most)))
-        return Reach(self.formulas or (), least, most, tuple(self.space.points), self.space.quotients, is_between)
-
-    def holds_at_corner(self, corner: Point) -> bool:
-        try:
-            return corner in self.space.points or self(corner)
-        except (RuntimeError, ValueError) as error:  # there may be no inputs of that size
-            reraise_from_outside(error)
-            return False
+        return Reach(self.formulas or (), least, most, tuple(self.space.points), self.space.quotients)
 
     def __call__(self, point: Point) -> bool:
         try:
@@ -156,6 +149,9 @@ class Check:
                 self.learn()
             text = text_of(self.trace(point))
         except (Untraceable, NoFormula):
+            return False
+        except INVALID_SIZE_ERRORS as error:
+            reraise_from_outside(error)
             return False
         finally:
             self.traced.clear()
@@ -182,5 +178,6 @@ def sizes_in(graphs: Sequence[Graph]) -> Iterator[tuple[int, ...]]:
 
 
 def text_of(graph: Graph) -> str:
-    # Column widths depend on the numbers in them.
-    return re.sub(" +", " ", str(graph))
+    # Column widths depend on the numbers in them, and so does whether each input has a line of its own.
+    text = re.sub(" +", " ", str(graph))
+    return text.replace("graph(\n ", "graph(", 1).replace(",\n)", ")", 1).replace(",\n ", ", ")

@@ -26,7 +26,7 @@ from ..runtime.program.autograd_function import autograd_is_watched
 from ..runtime.program.restore_inputs_on_error import restoring
 from ..settings import current, patch
 from ..tensors.device_facts import gpus_of
-from ..tensors.fit_size_formulas import NoFormula
+from ..tensors.fit_size_formulas import GivenSize, NoFormula
 from . import CompiledFn
 from .adapters.adapter_order import Surroundings, wrap_in_adapters
 from .adapters.autocast_off import autocast_is_on
@@ -65,6 +65,8 @@ def burnish(gm: GraphModule, example_inputs: list[Any]) -> CompiledFn:
     if has_steps(gm):
         for why in why_native(gm):
             events.emit("lower.native", text=f"functions of the user run as they are: {why}", graph_module=gm)
+        if has_symbols:
+            request.size_numbers = tuple(request.symbolic_inputs.numbers)
         return restoring(gm, in_subgraphs(gm, as_asked(for_each_size if has_symbols else burnish)))
     waits = request.calls_before_compiling
     if waits or autograd_is_watched():
@@ -217,11 +219,10 @@ def for_each_size(gm: GraphModule, example_inputs: list[Any]) -> CompiledFn:
 @pause_garbage_collection.paused()
 def compile_copy(gm: GraphModule, example_inputs: list[Any], constants: Sequence[int] = ()) -> CompiledFn:
     """The numbers at the positions `constants` are the same in all calls."""
-    numbers = {k for k, x in enumerate(example_inputs) if isinstance(x, (int, complex))}
-    are_types_known = request_of(gm).guards_number_types or not has_numbers(example_inputs, (float,))
-    if numbers and numbers <= {*constants} and are_types_known:
-        return _compile_numbers(own_copy(gm), example_inputs, (float,))
-    return _compile_all(own_copy(gm), example_inputs)
+    copy = own_copy(gm)
+    request = request_of(copy)
+    request.size_numbers = (*request.size_numbers, *constants)
+    return _compile_all(copy, example_inputs, constants)
 
 
 class DeferredCompile:
@@ -252,39 +253,66 @@ class DeferredCompile:
         return (self.compiled or self.eager)(*inputs)
 
 
-def _compile_all(gm: GraphModule, example_inputs: list[Any]) -> CompiledFn:
-    """Keeps as many numbers as possible live. The others become constants of the compiled code."""
+def _compile_all(gm: GraphModule, example_inputs: list[Any], constants: Sequence[int] = ()) -> CompiledFn:
+    """Keeps as many numbers as possible live, but for those at the positions `constants`. The others become constants
+    of the compiled code."""
     is_guarded = request_of(gm).guards_number_types
-    if any(isinstance(x, FIXED) for x in example_inputs) or has_numbers(example_inputs) and not is_guarded:
-        return compile_per_number(
-            as_asked(_compile_numbers), gm, example_inputs, run_eagerly_with_compiled_rng(gm), FIXED
-        )
-    return _compile_numbers(gm, example_inputs)
+    compile_graph = functools.partial(_compile_numbers, constants=constants)
+    if (
+        any(isinstance(x, FIXED) for x in example_inputs)
+        or has_numbers(moving(example_inputs, constants))
+        and (not is_guarded)
+    ):
+        return compile_per_number(as_asked(compile_graph), gm, example_inputs, run_eagerly_with_compiled_rng(gm), FIXED)
+    return compile_graph(gm, example_inputs)
 
 
 FIXED = (bool, complex)
 """The types of numbers that are never live."""
 
 
+def moving(example_inputs: Sequence[Any], constants: Sequence[int]) -> list[Any]:
+    """The inputs that may differ between calls."""
+    return [x for k, x in enumerate(example_inputs) if k not in constants or not isinstance(x, int)]
+
+
 def _compile_numbers(
-    gm: GraphModule, example_inputs: list[Any], number_types: tuple[type, ...] = (int, float)
+    gm: GraphModule,
+    example_inputs: list[Any],
+    number_types: tuple[type, ...] = (int, float),
+    constants: Sequence[int] = (),
 ) -> CompiledFn:
-    """Keeps numbers of the types `number_types` live if possible. Integers are given up first: they may be sizes."""
-    live_scalar_types = tuple(kind for kind in number_types if has_numbers(example_inputs, (kind,)))
+    """Keeps numbers of the types `number_types` live if possible. Integers are given up first: they may be sizes. If it
+    is known which of them are, those alone, at the positions `constants`."""
+    others = moving(example_inputs, constants)
+    live_scalar_types = tuple(kind for kind in number_types if has_numbers(others, (kind,)))
+    given = [GivenSize(x) if k in constants and type(x) is int else x for k, x in enumerate(example_inputs)]
     if not live_scalar_types:
-        return _compile(gm, example_inputs)
+        return _compile(gm, given)
     try:
-        return _compile(gm, example_inputs, live_scalar_types)
+        return _compile(gm, given, live_scalar_types)
     except NumberLost as why:
-        kind, *others = live_scalar_types
+        kind, *rest = live_scalar_types
+        sizes = request_of(gm).size_numbers
+        are_others_live = kind is int and not constants and len(moving(others, sizes)) < len(others)
+        if are_others_live:
+            compile_rest = functools.partial(_compile_numbers, number_types=number_types, constants=sizes)
+        else:
+            compile_rest = functools.partial(_compile_numbers, number_types=tuple(rest), constants=constants)
         events.emit(
             "lower.numbers",
-            text=f"compiled once for each combination of {kind.__name__}s: {why}",
+            text=f"compiled once for each combination of {'sizes' if are_others_live else f'{kind.__name__}s'}: {why}",
             graph_module=gm,
             fallback="numbers",
         )
-        rest = functools.partial(_compile_numbers, number_types=tuple(others))
-        return compile_per_number(as_asked(rest), gm, example_inputs, run_eagerly_with_compiled_rng(gm), (kind,))
+        return compile_per_number(
+            as_asked(compile_rest),
+            gm,
+            example_inputs,
+            run_eagerly_with_compiled_rng(gm),
+            (kind,),
+            sizes if are_others_live else None,
+        )
 
 
 def _compile(gm: GraphModule, example_inputs: list[Any], live_scalar_types: tuple[type, ...] = ()) -> CompiledFn:
@@ -303,10 +331,12 @@ def _compile(gm: GraphModule, example_inputs: list[Any], live_scalar_types: tupl
         why = str(reason)
     except Exception as error:
         reraise_from_outside(error)
-        if int in live_scalar_types:  # one may be a size, and a live scalar cannot stand for a size
+        call = error.call if isinstance(error, Untraceable) else None
+        # One may be a size, and a live scalar cannot stand for a size.
+        if int in live_scalar_types and not is_refused_anyway(gm, example_inputs, call):
             raise NumberLost(f"{type(error).__name__}: {error}") from error
         if isinstance(error, Untraceable):
-            why, call = str(error), error.call
+            why = str(error)
         elif current().on_error == "raise":
             raise
         else:  # the failure is the compiler's: the graph itself is sound and runs eagerly
@@ -320,6 +350,20 @@ def _compile(gm: GraphModule, example_inputs: list[Any], live_scalar_types: tupl
     text = f"runs eagerly: {why}" + (f". {rules}" if rules else "")
     events.emit("lower.refused", text=text, graph_module=gm, fallback=cause)
     return run_eagerly_with_compiled_rng(gm)
+
+
+def is_refused_anyway(gm: GraphModule, example_inputs: list[Any], call: int | None) -> bool:
+    """Whether a call cannot be traced either with constants in place of all live scalars."""
+    if call is None:
+        return False
+    from ..lower.trace.trace_to_aten import trace
+
+    try:
+        trace(gm, example_inputs, needs_gradients(gm, example_inputs))
+    except Exception as error:
+        reraise_from_outside(error)
+        return isinstance(error, Untraceable) and error.call == call
+    return False
 
 
 def alone_after_all(gm: GraphModule, call: int | None) -> str | None:

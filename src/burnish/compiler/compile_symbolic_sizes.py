@@ -44,7 +44,7 @@ from ..tensors.fit_size_formulas import SCALES, FollowedSize, GivenSize, NoFormu
 from ..tensors.views.index_range_conditions import conditions_of
 from ..tensors.views.view_maps import Map
 from .adapters.specialize_numbers import live_scalars_beside_sizes
-from .check_symbolic_sizes import Check, Examples, Reach, sizes_in
+from .check_symbolic_sizes import INVALID_SIZE_ERRORS, Check, Examples, Reach, sizes_in
 from .compile_graph import launches_of, reaches_of, written_inputs
 from .describe_for_autograd import divided, split_forward_and_backward
 from .program_recipe import Divided, Frozen, Halved, Plain, Recipe
@@ -161,9 +161,6 @@ def is_equal(a: torch.Tensor, b: torch.Tensor) -> bool:
 
 FEW = 1 << 16
 """The most elements that are worth comparing."""
-
-INVALID_SIZE_ERRORS = (ValueError, RuntimeError, IndexError)
-"""The errors for a size that the program cannot have."""
 
 
 def lowered_at(gm: GraphModule, inputs: list[Any], gradients: bool, live_scalar_types: tuple[type, ...]) -> Lowered:

@@ -27,6 +27,7 @@ from ..captured_graph.lazy_graph_module import graph_module
 from ..captured_graph.mutable_node_arguments import arguments_of
 from ..concurrency import thread_locks
 from ..lower.trace.traceability import COMPUTES
+from ..ops.elementwise.python_number_operators import name_of
 from ..runtime.eager.cond import Branches
 from ..runtime.eager.drawing_calls import may_draw
 from ..runtime.eager.tensor_object_change_nodes import WATCHING, fill
@@ -174,13 +175,13 @@ def in_subgraphs(gm: GraphModule, compile_graph: Compile) -> CompiledFn:
     taken: set[Node] = set()
     whole = gradients_in_subgraphs(gm)
     watched = {each for node in gm.graph.nodes if node not in whole for each in watched_by(node)}
-    uncertain = of_uncertain_type(gm, whole)
+    uncertain, sizes = of_uncertain_type(gm, whole), numbers_from_sizes(gm)
 
     def end_stretch() -> None:
         if stretch:
             is_eager = has_unknown_size(stretch[0])
             compiles, others = (run_by_eager, set()) if is_eager else (compile_graph, uncertain)
-            steps.append(subgraph_of(gm, list(stretch), compiles, others))
+            steps.append(subgraph_of(gm, list(stretch), compiles, others, sizes))
             stretch.clear()
 
     if any(UNBACKED in node.meta for node in gm.graph.nodes):
@@ -258,7 +259,20 @@ def graph_inside(gm: GraphModule, compile_graph: Compile, are_uncertain: bool) -
     return SubgraphPerType(gm, compile_graph, range(sum(node.op == "placeholder" for node in gm.graph.nodes)))
 
 
-def subgraph_of(gm: GraphModule, stretch: list[Node], compile_graph: Compile, uncertain: set[Node]) -> PartitionStep:
+def numbers_from_sizes(gm: GraphModule) -> set[Node]:
+    """The numbers that are computed from sizes: inputs, and what Python's arithmetic makes of them."""
+    positions = request_of(gm).size_numbers
+    inputs = [node for node in gm.graph.nodes if node.op == "placeholder"]
+    found = {inputs[k] for k in positions}
+    for node in gm.graph.nodes:
+        if found.issuperset(node.all_input_nodes) and node.op == "call_function" and name_of(node.target) is not None:
+            found.add(node)
+    return found
+
+
+def subgraph_of(
+    gm: GraphModule, stretch: list[Node], compile_graph: Compile, uncertain: set[Node], sizes: set[Node]
+) -> PartitionStep:
     inside = set(stretch)
     graph, copies = Graph(), {}
     reads = list(dict.fromkeys(node for each in stretch for node in each.all_input_nodes if node not in inside))
@@ -276,6 +290,7 @@ def subgraph_of(gm: GraphModule, stretch: list[Node], compile_graph: Compile, un
         guards_number_types=True,
         draws_as_eager=draws_as_eager(gm),
         calls_alone=request.calls_alone,
+        size_numbers=tuple(k for k, node in enumerate(reads) if node in sizes),
     )
     varying = [k for k, node in enumerate(reads) if node in uncertain]
     function = SubgraphPerType(subgraph, compile_graph, varying) if varying else Subgraph(subgraph, compile_graph)

@@ -4,6 +4,7 @@
     F.pad(x, p, value=n)    raises an error for a number that a half cannot hold
     F.dropout(x, p)         is x itself for p = 0, and draws no numbers for p = 1
     x.clamp(max=n)          is NaN if n is, and raises an error for a number that x cannot hold
+    x.add(y, alpha=n)       raises an error for a number that x cannot hold
 
 A live scalar stays one while the graph does the same for it, under a guard of that; any other becomes a constant.
 """
@@ -11,10 +12,12 @@ A live scalar stays one while the graph does the same for it, under a guard of t
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Any
 
 import torch
 
+from ...runtime.argument_trees import tensors_in
 from ..engine.torch_call_records import NotRecordable
 from . import live_scalars
 
@@ -29,7 +32,26 @@ BOUNDS = {
     ),
     "hardtanh": ((1, "min_val"), (2, "max_val")),
 }
-ARGUMENTS = {**dict.fromkeys(POWERS, ((1, "exponent"),)), "pad": ((3, "value"),), "dropout": ((1, "p"),), **BOUNDS}
+BY_KEYWORD = 1 << 10
+"""In place of a position."""
+SUMS = "add add_ sub sub_ subtract subtract_ rsub _foreach_add _foreach_sub".split()
+WITH_FACTOR = "addcmul addcmul_ addcdiv addcdiv_ _foreach_addcmul _foreach_addcdiv".split()
+CONVERTED = {
+    **dict.fromkeys(SUMS, ((BY_KEYWORD, "alpha"),)),
+    **dict.fromkeys(WITH_FACTOR, ((3, "value"),)),
+    **dict.fromkeys(("masked_fill", "masked_fill_", "lerp", "lerp_", "_foreach_lerp"), ((2, "value"), (2, "weight"))),
+    "leaky_relu": ((1, "negative_slope"),),
+    "softplus": ((1, "beta"), (2, "threshold")),
+    "elu": ((1, "alpha"),),
+}
+"""Numbers that torch converts to the type of the tensor, and that may be NaN."""
+ARGUMENTS = {
+    **dict.fromkeys(POWERS, ((1, "exponent"),)),
+    "pad": ((3, "value"),),
+    "dropout": ((1, "p"),),
+    **BOUNDS,
+    **CONVERTED,
+}
 
 
 def with_exact_numbers(name: str, args: tuple, kwargs: dict) -> tuple[tuple, dict]:
@@ -43,7 +65,8 @@ def with_exact_numbers(name: str, args: tuple, kwargs: dict) -> tuple[tuple, dic
             if name == "dropout" and not is_between(number.plain(), 0, 1):
                 raise NotRecordable("a number read from a tensor")
             continue
-        if is_exact_argument(name, number, args[0] if args else kwargs.get("self", kwargs.get("input"))):
+        tensor = args[0] if args else kwargs.get("self", kwargs.get("input"))
+        if is_exact_argument(name, number, (tensor, *args[1:]) if name in CONVERTED else tensor):
             continue
         if len(args) > at:
             args = (*args[:at], number.settle(), *args[at + 1 :])
@@ -57,6 +80,8 @@ def is_exact_argument(name: str, number: Any, tensor: Any) -> bool:
         return is_exact_exponent(tensor, number)
     if name == "dropout":
         return bool(live_scalars.apply(is_between, number, 0, 1))
+    if name in CONVERTED:
+        return is_exact_bound(tensor, number, is_converted)
     return name in BOUNDS and is_exact_bound(tensor, number)
 
 
@@ -64,16 +89,20 @@ def is_between(number: float, low: float, high: float) -> bool:
     return low < number < high
 
 
-def is_exact_bound(tensors: Any, bound: Any) -> bool:
-    if type(bound) is live_scalars.LiveInt:
-        return True
-    dtypes = {x.dtype for x in (tensors if isinstance(tensors, (tuple, list)) else [tensors])}
-    floats = [dtype for dtype in dtypes if dtype.is_floating_point] or [torch.get_default_dtype()]
-    return live_scalars.apply(is_held, bound, min(torch.finfo(dtype).max for dtype in floats))
-
-
 def is_held(number: float, largest: float) -> bool:
     return abs(number) <= largest or math.isinf(number)
+
+
+def is_converted(number: float, largest: float) -> bool:
+    return not abs(number) > largest or math.isinf(number)
+
+
+def is_exact_bound(tensors: Any, bound: Any, is_accepted: Callable[[float, float], bool] = is_held) -> bool:
+    if type(bound) is live_scalars.LiveInt:
+        return True
+    dtypes = {x.dtype for x in tensors_in(tensors)}
+    floats = [dtype for dtype in dtypes if dtype.is_floating_point] or [torch.get_default_dtype()]
+    return live_scalars.apply(is_accepted, bound, min(torch.finfo(dtype).max for dtype in floats))
 
 
 def is_exact_exponent(base: Any, exponent: Any) -> bool:

@@ -43,16 +43,21 @@ def compile_per_number(
     example_inputs: list[Any],
     eager: Callable[..., Any] | None = None,
     kinds: tuple[type, ...] = NUMBERS,
+    among: Sequence[int] | None = None,
 ) -> Callable[..., Any]:
     """Compiles for the example inputs now and for other numbers as they come, up to LIMIT. `eager` runs the graph
-    eagerly, if `gm.forward` is not enough. Numbers of types other than `kinds` only count by their type.
+    eagerly, if `gm.forward` is not enough. Numbers of types other than `kinds`, or not `among` these positions, only
+    count by their type.
     """
     positions = [i for i, value in enumerate(example_inputs) if isinstance(value, NUMBERS)]
+    decide = positions if among is None else among
     compiled: dict[tuple[object, ...], Callable[..., Any]] = {}
     lock = thread_locks.rlock()
 
     def compile_for(inputs: list[Any]) -> Callable[..., Any]:
-        key = tuple(exactly(x) if isinstance(x, kinds) else type(x) for x in [inputs[i] for i in positions])
+        key = tuple(
+            exactly(inputs[i]) if i in decide and isinstance(inputs[i], kinds) else type(inputs[i]) for i in positions
+        )
         found = compiled.get(key)
         if found is None:
             with lock:

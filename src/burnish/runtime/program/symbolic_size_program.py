@@ -11,6 +11,7 @@ first time that a size is outside the range of those checked before.
 from __future__ import annotations
 
 import itertools
+import operator
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
@@ -26,6 +27,9 @@ MOST_FRAMES = 32
 """Where there are more sizes, the oldest frame is dropped, and built again when it is needed."""
 
 MOST_KNOWN = 10_000
+
+MOST_CORNERS = 16
+"""Where a range has more, each point is checked by itself."""
 
 SLACK = 1.25
 """A room grows by more than requested: the next size is often a little larger."""
@@ -102,11 +106,11 @@ class SymbolicProgram:
         self.is_divided = is_divided
         self.source, self.point_of, self.make_frame, self.names = source, point_of, make_frame, names
         self.check, self.otherwise, self.points = check, otherwise, points
-        self.least = tuple([min(sizes) for sizes in zip(*points, strict=True)])
-        self.most = tuple([max(sizes) for sizes in zip(*points, strict=True)])
-        self.near = self.least, self.most
+        self.near = self.least, self.most = range_of(points)
         if check.bounds is not None:
             self.least, self.most = check.bounds
+        self.corners = {self.least, self.most}
+        self.checked = dict.fromkeys(points, True)
         self.known: set[tuple[int, ...]] = set()
         self.refused: set[tuple[int, ...]] = set()
         self.rooms: list[Room] = []
@@ -169,7 +173,7 @@ class SymbolicProgram:
 
     def found_right(self, point: tuple[int, ...]) -> bool:
         if self.is_divided or self.check.is_special(point):
-            return point == self.points[0] or self.check(point)
+            return point == self.points[0] or self.holds_at(point)
         if is_between(self.least, point, self.most):
             return True
         # Extend the range to twice the size: sizes that grow by one with every call should not be checked in every
@@ -177,18 +181,38 @@ class SymbolicProgram:
         for reach in (2, 1):
             wide = tuple([reach * size if size > most else size for size, most in zip(point, self.most, strict=True)])
             least, most = tuple(map(min, self.least, point)), tuple(map(max, self.most, wide))
-            if all(
-                not self.check.is_special(corner) and self.check(corner) for corner in self.new_corners(least, most)
+            corners = corners_of(least, most)
+            if corners and all(
+                corner in self.corners or not self.check.is_special(corner) and self.holds_at(corner)
+                for corner in corners
             ):
-                self.least, self.most = least, most
+                self.least, self.most, self.corners = least, most, corners
                 return True
-        return len(point) > 1 and self.check(point)
+        return len(point) > 1 and self.holds_at(point)
 
-    def new_corners(self, least: tuple[int, ...], most: tuple[int, ...]) -> set[tuple[int, ...]]:
-        """Of a larger range. Of more than two symbols, only where all are the smallest or the largest: each costs the
-        time of a trace."""
-        corners = set(itertools.product(*zip(least, most, strict=True))) if len(least) < 3 else {least, most}
-        return corners - {self.least, self.most}
+    def holds_at(self, point: tuple[int, ...]) -> bool:
+        """What the check says, asked once: it takes the time of a trace."""
+        found = self.checked.get(point)
+        if found is None:
+            if len(self.checked) > MOST_KNOWN:
+                self.checked.clear()
+            found = self.checked[point] = self.check(point)
+        return found
+
+
+def range_of(points: Sequence[tuple[int, ...]]) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """The range that a program is right for if it is right at the points. Of several symbols this is the first point
+    alone: that one stays smaller than another holds at all points, and at a corner between them it may not."""
+    some = points if len(points[0]) == 1 else points[:1]
+    least, most = (tuple(map(end, zip(*some, strict=True))) for end in (min, max))
+    return least, most
+
+
+def corners_of(least: tuple[int, ...], most: tuple[int, ...]) -> set[tuple[int, ...]]:
+    """Of a range; none where there are too many."""
+    if 2 ** sum(map(operator.ne, least, most)) > MOST_CORNERS:
+        return set()
+    return set(itertools.product(*zip(least, most, strict=True)))
 
 
 def is_between(least: tuple[int, ...], point: tuple[int, ...], most: tuple[int, ...]) -> bool:
