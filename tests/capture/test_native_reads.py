@@ -4,6 +4,7 @@ Nothing of it may become a constant."""
 
 import bisect
 import collections
+import functools
 import heapq
 import json
 import math
@@ -225,3 +226,21 @@ def test_a_module_with_another_name():
         return x * module.factor, module.__name__
 
     return fn, CALLS
+
+
+def test_functions_that_json_calls_see_what_they_read():
+    factor = 1
+    hooks = {
+        "object_hook": lambda found: factor,
+        "object_pairs_hook": functools.partial(lambda first, pairs: factor, 0),
+        "parse_float": lambda text: factor,
+    }
+    for name, hook in hooks.items():
+
+        def fn(x, name=name, hook=hook):
+            return x + 1, json.loads('[{"a": 1.5}]', **{name: hook})
+
+        compiled = burnish.compile(fn, backend="eager")
+        for factor in (1, 2, 3, 3, 1):
+            found, expected = compiled(torch.ones(2)), fn(torch.ones(2))
+            assert torch.equal(found[0], expected[0]) and found[1] == expected[1]

@@ -138,6 +138,8 @@ def pure(m: Any, function: Any, args: tuple, kwargs: dict) -> Any:
             and not is_pure_module(getattr(function, "__module__", None))
             or issubclass(type(value), (FunctionType, MethodType))
             and function.__module__ in ("re", "_functools")
+            or function.__module__ in TAKES_HOOKS
+            and reflection.is_of_user(value)
         ):
             m.stop(breaks.OPAQUE_CALL, f"{function.__qualname__} of a {type(value).__qualname__}")
     if type(function) is FunctionType:
@@ -154,6 +156,8 @@ def pure(m: Any, function: Any, args: tuple, kwargs: dict) -> Any:
 
 CALL_BACK = frozenset((None, "builtins", "_operator", "operator", "json", "json.encoder", "string", "textwrap"))
 """Modules of functions that call methods of the objects in their arguments."""
+TAKES_HOOKS = frozenset(("json", "json.encoder", "json.decoder"))
+"""Modules of functions that call their arguments (``json.loads(text, object_hook=Config)``)."""
 
 
 def holds_user_objects(value: Any, depth: int = 0) -> bool:
