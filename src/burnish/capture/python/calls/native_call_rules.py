@@ -74,6 +74,8 @@ def call_cached(m: Any, function: Any, args: tuple, kwargs: dict) -> Any:
     """A function behind ``functools.lru_cache``."""
     if any(issubclass(type(a), torch.Tensor) for a in (*args, *kwargs.values())):
         m.stop(breaks.OPAQUE_CALL, f"{function.__qualname__} behind lru_cache, called with tensors")
+    if function.cache_info().maxsize == 0:
+        m.stop(breaks.OPAQUE_CALL, f"{function.__qualname__} behind a lru_cache that keeps nothing")
     from . import cached_answers  # few programs call any
 
     made, cached = cached_answers.call(m, function, args, kwargs)
@@ -101,7 +103,7 @@ def entry_of(function: Any, args: tuple, kwargs: dict) -> tuple[dict, Any, Any] 
     """The table of a cached function, and the key and what is under it for a call with plain arguments. None if the
     cache makes other keys."""
     values = (*args, *kwargs.values())
-    if not all(type(each) in value_kinds.SIMPLE for each in values):
+    if not all(type(each) in value_kinds.SIMPLE for each in values) or not hasattr(function, "cache_parameters"):
         return None
     kinds = tuple(map(type, values)) if function.cache_parameters()["typed"] else ()
     parts = gc.get_referents(function)
