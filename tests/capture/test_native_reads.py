@@ -2,6 +2,7 @@
 
 Nothing of it may become a constant."""
 
+import ast
 import bisect
 import collections
 import functools
@@ -10,6 +11,7 @@ import json
 import math
 import operator
 import re
+import string
 import types
 
 import pytest
@@ -244,3 +246,29 @@ def test_functions_that_json_calls_see_what_they_read():
         for factor in (1, 2, 3, 3, 1):
             found, expected = compiled(torch.ones(2)), fn(torch.ones(2))
             assert torch.equal(found[0], expected[0]) and found[1] == expected[1]
+
+
+def test_methods_that_a_class_of_the_standard_library_calls_see_what_they_read():
+    factor = 1
+
+    class Formatter(string.Formatter):
+        def get_value(self, key, args, kwargs):
+            return args[key] * factor
+
+    class Visitor(ast.NodeVisitor):
+        def visit_Name(self, node):
+            return factor
+
+    class Table(dict):
+        def __missing__(self, name):
+            return factor
+
+    def fn(x, text, tree):
+        formatted = Formatter().format("{0}", 2), string.Template("$a").safe_substitute(Table(b=1))
+        return x + Visitor().visit(tree), formatted
+
+    compiled = burnish.compile(fn, backend="eager")
+    for factor in (1, 2, 3, 3, 1):
+        given = torch.ones(2), "{0}", ast.parse("name", mode="eval").body
+        found, expected = compiled(*given), fn(*given)
+        assert torch.equal(found[0], expected[0]) and found[1] == expected[1]

@@ -37,7 +37,7 @@ from ...pytorch.modules import optimizers
 from .. import builtin_functions, marks_of_dynamo
 from ..polyfills import object_polyfills
 from . import inner_whole_graphs
-from .native_call_rules import call_leaf
+from .native_call_rules import call_leaf, is_user_object
 
 
 def call_function(m: Any, function: FunctionType, args: tuple, kwargs: dict) -> Any:
@@ -81,6 +81,7 @@ def call_function(m: Any, function: FunctionType, args: tuple, kwargs: dict) -> 
         is_leaf(function)
         and (is_pure_module(module) or not takes_user_code(args, kwargs))
         and torch_switches.SETTINGS.isdisjoint(function.__code__.co_names)
+        and not (module in CALLS_METHODS and any(map(is_user_object, (*args, *kwargs.values()))))
     ):
         return call_leaf(m, function, args, kwargs)
     if module == "torch._tensor" and takes_user_code(args, kwargs):
@@ -106,6 +107,9 @@ def handler_of(m: Any, function: FunctionType) -> Any:
         function_modes.check(m, function)
     return builtin_functions.PYTHON_FUNCTIONS.get(function)
 
+
+CALLS_METHODS = frozenset(("string", "textwrap", "ast", "difflib"))
+"""Pure modules whose functions call methods of their arguments: those of classes that the user derives from theirs."""
 
 DISPATCH = functools.singledispatch(lambda value: value).dispatch.__code__  # type: ignore[attr-defined]
 
