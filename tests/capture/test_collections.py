@@ -1143,3 +1143,14 @@ def test_a_dictionary_keeps_what_was_stored_before_a_key_that_cannot_be_hashed()
             return x, table
 
     return fn, ordinary
+
+
+def test_attributes_of_counters_and_ordered_dictionaries_made_inside_are_kept():
+    def fn(x):
+        counter, ordered = collections.Counter("aab"), collections.OrderedDict(a=x)
+        counter.source, ordered.total = "text", len(x)
+        return counter, ordered
+
+    compiled = burnish.compile(fn, fullgraph=True, backend="eager")
+    for size in (2, 2, 2, 3):
+        assert [vars(made) for made in compiled(torch.ones(size))] == [{"source": "text"}, {"total": size}]

@@ -1,6 +1,7 @@
 """Enum members that are also numbers or strings are single objects, so what C code reads of them is constant."""
 
 import enum
+import types
 
 import torch
 
@@ -134,3 +135,29 @@ def test_flag_keeps_a_number_that_changes_as_a_number():
         assert compiled(torch.ones(2), value)[1]._value_ == value
     assert {type(value) for value in Bits._value2member_map_} == {int}
     assert {type(member._value_) for member in Bits._value2member_map_.values()} == {int}
+
+
+def test_properties_of_members_that_enum_makes_are_followed():
+    class Size(enum.Enum):
+        SMALL = 1
+        LARGE = 4
+
+        @enum.property
+        def scaled(self):
+            return self.value * factor
+
+        @types.DynamicClassAttribute
+        def doubled(self):
+            return self.scaled * 2
+
+    factor = 1
+
+    def fn(x, size):
+        return x * size.scaled + size.doubled, size.name, size.value
+
+    compiled = burnish.compile(fn, fullgraph=True, backend="eager")
+    for factor in (1, 2, 3, 3, 1):
+        for size in Size:
+            found, *facts = compiled(torch.ones(3), size)
+            expected, *expected_facts = fn(torch.ones(3), size)
+            assert torch.equal(found, expected) and facts == expected_facts

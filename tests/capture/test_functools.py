@@ -3,7 +3,10 @@
 import functools
 import re
 
+import pytest
 import torch
+
+import burnish
 
 from .call_sequences import Before, ordinary, swing, swinging
 from .caller_programs import program_with_caller
@@ -460,3 +463,42 @@ def test_a_compiled_pattern_is_asked():
         return x * scale, pattern.sub("#", name), pattern.findall(name), re.split(r"\.", name)
 
     return fn, [(torch.randn(2), name) for name in ("layer.3", "head", "layer.4")]
+
+
+CACHES = {
+    "unbounded": functools.cache,
+    "bounded": functools.lru_cache(maxsize=2),
+    "typed": functools.lru_cache(typed=True),
+    "empty": functools.lru_cache(maxsize=0),
+}
+
+
+@pytest.mark.parametrize("keywords", [{}, {"by": 2}], ids=str)
+@pytest.mark.parametrize("cache", CACHES.values(), ids=CACHES)
+def test_result_that_a_cleared_cache_computes_again_is_seen(cache, keywords):
+    state = {"scale": 1}
+
+    @cache
+    def table(name, by=1):
+        return [state["scale"] * by]
+
+    def fn(x, name):
+        return x * table(name, **keywords)[0]
+
+    compiled = burnish.compile(fn, fullgraph=cache is not CACHES["empty"], backend="eager")
+    for name, clears in [
+        ("a", False),
+        ("b", False),
+        ("a", True),
+        ("b", False),
+        ("a", False),
+        ("b", True),
+        ("a", False),
+    ]:
+        state["scale"] += 1
+        if clears:
+            table.cache_clear()
+            table("another")
+            table("third")
+        found = compiled(torch.ones(2), name)
+        assert torch.equal(found, fn(torch.ones(2), name))

@@ -2,13 +2,16 @@
 
 Nothing of it may become a constant."""
 
+import ast
 import bisect
 import collections
+import functools
 import heapq
 import json
 import math
 import operator
 import re
+import string
 import types
 
 import pytest
@@ -225,3 +228,47 @@ def test_a_module_with_another_name():
         return x * module.factor, module.__name__
 
     return fn, CALLS
+
+
+def test_functions_that_json_calls_see_what_they_read():
+    factor = 1
+    hooks = {
+        "object_hook": lambda found: factor,
+        "object_pairs_hook": functools.partial(lambda first, pairs: factor, 0),
+        "parse_float": lambda text: factor,
+    }
+    for name, hook in hooks.items():
+
+        def fn(x, name=name, hook=hook):
+            return x + 1, json.loads('[{"a": 1.5}]', **{name: hook})
+
+        compiled = burnish.compile(fn, backend="eager")
+        for factor in (1, 2, 3, 3, 1):
+            found, expected = compiled(torch.ones(2)), fn(torch.ones(2))
+            assert torch.equal(found[0], expected[0]) and found[1] == expected[1]
+
+
+def test_methods_that_a_class_of_the_standard_library_calls_see_what_they_read():
+    factor = 1
+
+    class Formatter(string.Formatter):
+        def get_value(self, key, args, kwargs):
+            return args[key] * factor
+
+    class Visitor(ast.NodeVisitor):
+        def visit_Name(self, node):
+            return factor
+
+    class Table(dict):
+        def __missing__(self, name):
+            return factor
+
+    def fn(x, text, tree):
+        formatted = Formatter().format("{0}", 2), string.Template("$a").safe_substitute(Table(b=1))
+        return x + Visitor().visit(tree), formatted
+
+    compiled = burnish.compile(fn, backend="eager")
+    for factor in (1, 2, 3, 3, 1):
+        given = torch.ones(2), "{0}", ast.parse("name", mode="eval").body
+        found, expected = compiled(*given), fn(*given)
+        assert torch.equal(found[0], expected[0]) and found[1] == expected[1]

@@ -1,5 +1,7 @@
 """NumPy arrays made from constants in captured functions: constants until something may have written to them."""
 
+import math
+
 import numpy as np
 import pytest
 import torch
@@ -200,3 +202,20 @@ def test_an_error_about_an_array_is_not_that_of_later_arrays(convert, arrays):
     for array in (*arrays, *arrays):
         want, got = fn(array), compiled(array)
         assert torch.equal(got, want) if isinstance(want, torch.Tensor) else got == want
+
+
+READERS = {
+    "added": lambda x, a: x + a.max(),
+    "taken from": lambda x, a: a.max() - x,
+    "root": lambda x, a: x * math.sqrt(a.sum()),
+    "text": lambda x, a: (x * 2, f"{a.max():.2f}"),
+}
+
+
+@pytest.mark.parametrize("read", READERS.values(), ids=READERS)
+def test_break_at_the_number_of_an_array_comes_before_the_operation_that_takes_it(read):
+    fn = burnish.compile(read, backend=lambda graph, inputs: graph.forward)
+    for k in range(4):
+        x, a = torch.ones(2), np.array([1.0, 2.0, k])
+        found, expected = fn(x, a), read(x, a)
+        assert type(found) is type(expected) and str(found) == str(expected)

@@ -14,6 +14,8 @@ import pytest
 import torch
 from torch import nn
 
+import burnish
+
 from .call_sequences import Before
 from .harness import program
 
@@ -189,3 +191,35 @@ def test_slot_that_has_no_value_at_first(fn):
         return lambda x: fn(x, slots), [(torch.ones(2), Before(functools.partial(change, i))) for i in range(6)]
 
     reads()
+
+
+def test_code_that_a_program_gives_a_function_is_seen():
+    def helper(x):
+        return x + 1
+
+    class Model:
+        def step(self, x):
+            return x + 1
+
+        @classmethod
+        def made(cls, x):
+            return x + 1
+
+        value = property(lambda self: 1)
+
+    model, helpers = Model(), [helper]
+    programs = [
+        (helper, lambda x: helper(x)),
+        (helper, lambda x: helpers[0](x)),
+        (Model.step, lambda x: model.step(x)),
+        (Model.made.__func__, lambda x: Model.made(x)),
+        (Model.value.fget, lambda x: x + model.value),
+    ]
+    replacements = [lambda x: x * 3, lambda x: x * 3, lambda self, x: x * 3, lambda cls, x: x * 3, lambda self: 5]
+    for (changed, caller), replacement in zip(programs, replacements, strict=True):
+        fn = burnish.compile(caller, fullgraph=True, backend="eager")
+        code = changed.__code__
+        for new in (code, code, replacement.__code__, replacement.__code__, code):
+            changed.__code__ = new
+            x = torch.arange(3.0)
+            assert torch.equal(fn(x), caller(x))

@@ -70,6 +70,7 @@ NO_LEAVES = frozenset(
         re.split,  # these warn about their callers' positional arguments
         re.sub,
         re.subn,
+        re.Scanner.scan,  # type: ignore[attr-defined]  # calls functions in its table
         # So do these, about deprecated arguments. Interpreted, gaussian_nll_loss has its check of data in the graph.
         *(
             getattr(torch.nn.functional, name, None)

@@ -159,8 +159,8 @@ class CheckWriter:
             elements = f"map({self.constant(remembered)}, {v})" if is_remembered(expected) else v
             return f"{self.constant(typed_key)}(frozenset({elements})) != {self.constant(typed_key(expected))}"
         if kind == "keys":
-            if all(type(k) is str for k in expected):
-                return f"tuple({v}) != {self.constant(expected)}"
+            if expected and all(type(k) is str for k in expected):
+                return f"tuple({v}) != {self.constant(expected)} or {{*map(type, {v})}} != {self.constant({str})}"
             return f"{self.constant(typed_key)}(tuple({v})) != {self.constant(typed_key(expected))}"
         if kind in BY_BASE:
             return f"{self.constant(BY_BASE[kind])}({v}, {self.constant(expected)})"
@@ -324,7 +324,7 @@ def unequal(v: str, expected: Any, writer: CheckWriter) -> str:
     kind = type(expected)
     if kind is float:
         if math.isnan(expected):
-            return f"type({v}) is not float or {v} == {v}"
+            return f"{v} is not {writer.constant(expected)}"  # the same in a list is found by its identity
         if expected == 0.0:
             return f"type({v}) is not float or repr({v}) != {repr(expected)!r}"
     if kind is complex:

@@ -16,6 +16,7 @@ from typing import Any
 import torch
 
 from .. import breaks
+from ..engine.break_signals import BreakAfterOperation
 from ..interpreter.frames import MISSING
 from ..numbers import constant_arrays, numpy_folding
 from ..numbers.numpy_tables import ARRAY, NUMBERS
@@ -42,7 +43,7 @@ def call(m: Any, function: Any, args: tuple, kwargs: dict) -> Any:
 def apply(m: Any, operation: Callable, *operands: Any) -> Any:
     """An operator on arrays or NumPy scalars."""
     if operation in FROM_MATH and operands and is_data(m, operands[0]):
-        return m.call(operation, (number_of(m, float, operands[0]), *operands[1:]), {})
+        return m.call(operation, (operand_of(m, float, operands[0]), *operands[1:]), {})
     if not any([is_data(m, operand) for operand in operands]):
         if operation in numpy_folding.IN_PLACE and is_own(m, operands[0]) and are_constant(m, operands):
             return m.plainly(operation, *map(numpy_folding.settled, operands))
@@ -75,7 +76,16 @@ def python_number_of(m: Any, value: Any) -> Any:
     """The Python number that torch takes a NumPy scalar with data for, or MISSING."""
     if not is_data(m, value) or value.dtype.kind not in KINDS:
         return MISSING
-    return number_of(m, KINDS[value.dtype.kind], value)
+    return operand_of(m, KINDS[value.dtype.kind], value)
+
+
+def operand_of(m: Any, kind: type, value: Any) -> Any:
+    """``number_of`` as a step of a larger operation. If reading the number breaks, the segment ends before that
+    operation: what a break after it takes for its result is the number."""
+    try:
+        return number_of(m, kind, value)
+    except BreakAfterOperation as signal:
+        return m.stop(signal.kind, signal.what)
 
 
 KINDS: dict[str, type] = {"f": float, "i": int, "u": int}

@@ -41,6 +41,8 @@ def build_dictionary(to: TemplateWriter, value: Any) -> str:
     for k, v in value.items():
         key, part = build_key(to, k), to.build(v)
         to.lines.append(f"{name}[{key}] = {part}")
+    if kind is not dict:  # counters and ordered dictionaries may have attributes
+        build_attributes(to, value, name)
     return name
 
 

@@ -6,9 +6,10 @@ class, they are kept as an ``AttributePlan``.
 
 from __future__ import annotations
 
+import enum
 import weakref
 from dataclasses import dataclass
-from types import FunctionType, GetSetDescriptorType, MemberDescriptorType, MethodType
+from types import DynamicClassAttribute, FunctionType, GetSetDescriptorType, MemberDescriptorType, MethodType
 from typing import Any
 
 import torch
@@ -158,11 +159,7 @@ def _load_from_descriptor(m: Any, obj: Any, kind: type, name: str, descriptor: A
     descriptor_kind = type(descriptor)
     if is_property(m, descriptor_kind):
         fget = getter_of(descriptor)
-        if fget is None:
-            return m.plainly(reader_of(m, kind), obj, name)
-        if isinstance(fget, FunctionType) and lookup(m, kind, "__getattr__")[0] is not MISSING:
-            return m.call(object_polyfills.read_property, (fget, obj, name), {})
-        return m.call(fget, (obj,), {})
+        return m.plainly(reader_of(m, kind), obj, name) if fget is None else read_property(m, obj, kind, name, fget)
     if descriptor_kind is MemberDescriptorType:
         guard_unset(m, obj, descriptor, name)
         return m.heap.read_field(obj, name, lambda: m.plainly(reader_of(m, kind), obj, name))
@@ -170,11 +167,23 @@ def _load_from_descriptor(m: Any, obj: Any, kind: type, name: str, descriptor: A
         return load_c_field(m, obj, name)
     if hasattr(descriptor_kind, "__set__") or hasattr(descriptor_kind, "__delete__"):
         getter = find_on_type(descriptor_kind, "__get__")
+        if getter in OF_ENUMERATIONS and descriptor.fget is not None:
+            return read_property(m, obj, kind, name, descriptor.fget)
         if isinstance(getter, FunctionType):
             return m.call(getter, (descriptor, obj, kind), {})
         if getter is not None:
             return m.plainly(reader_of(m, kind), obj, name)
     return MISSING
+
+
+OF_ENUMERATIONS = (DynamicClassAttribute.__get__, enum.property.__get__)
+"""These belong to modules that run natively, and would call the user's function there. For objects they do no more."""
+
+
+def read_property(m: Any, obj: Any, kind: type, name: str, fget: Any) -> Any:
+    if isinstance(fget, FunctionType) and lookup(m, kind, "__getattr__")[0] is not MISSING:
+        return m.call(object_polyfills.read_property, (fget, obj, name), {})
+    return m.call(fget, (obj,), {})
 
 
 def guard_unset(m: Any, obj: Any, descriptor: MemberDescriptorType, name: str) -> None:

@@ -37,7 +37,7 @@ from ...pytorch.modules import optimizers
 from .. import builtin_functions, marks_of_dynamo
 from ..polyfills import object_polyfills
 from . import inner_whole_graphs
-from .native_call_rules import call_leaf
+from .native_call_rules import call_leaf, is_user_object
 
 
 def call_function(m: Any, function: FunctionType, args: tuple, kwargs: dict) -> Any:
@@ -66,7 +66,7 @@ def call_function(m: Any, function: FunctionType, args: tuple, kwargs: dict) -> 
             return answer
     made_of = m.made_of.get(id(function.__code__))
     if made_of is not None and made_of[0].co is function.__code__ and made_of[1] is function.__globals__:
-        admit_defaults(m, function)
+        admit_parts(m, function)
         return push_ordinary(m, function, made_of[0], args, kwargs)
     module = function.__globals__.get("__name__")
     by_module = BY_MODULE.get(module)
@@ -81,6 +81,7 @@ def call_function(m: Any, function: FunctionType, args: tuple, kwargs: dict) -> 
         is_leaf(function)
         and (is_pure_module(module) or not takes_user_code(args, kwargs))
         and torch_switches.SETTINGS.isdisjoint(function.__code__.co_names)
+        and not (module in CALLS_METHODS and any(map(is_user_object, (*args, *kwargs.values()))))
     ):
         return call_leaf(m, function, args, kwargs)
     if module == "torch._tensor" and takes_user_code(args, kwargs):
@@ -91,7 +92,7 @@ def call_function(m: Any, function: FunctionType, args: tuple, kwargs: dict) -> 
     why = why_not_interpret(function) if code.is_special else None
     if why is not None:
         m.stop(breaks.OPAQUE_FUNCTION, f"{function.__qualname__}: {why}")
-    admit_defaults(m, function)
+    admit_parts(m, function)
     if not is_leaf(function) and not (module or "").startswith(("torch._dynamo", "torch._tensor")):
         # Other functions of this code are interpreted as well, whatever they close over. Holding a function has no
         # visible effect if it closes over no more than a class.
@@ -106,6 +107,9 @@ def handler_of(m: Any, function: FunctionType) -> Any:
         function_modes.check(m, function)
     return builtin_functions.PYTHON_FUNCTIONS.get(function)
 
+
+CALLS_METHODS = frozenset(("string", "textwrap", "ast", "difflib"))
+"""Pure modules whose functions call methods of their arguments: those of classes that the user derives from theirs."""
 
 DISPATCH = functools.singledispatch(lambda value: value).dispatch.__code__  # type: ignore[attr-defined]
 
@@ -317,16 +321,16 @@ def room_for_frames() -> int:
     return room
 
 
-def admit_defaults(m: Any, function: FunctionType) -> None:
-    """Default values from outside: fixed by the identity of their tuple, read through it."""
-    if not function.__defaults__ and not function.__kwdefaults__:
-        return
-    key = ("defaults", id(function))
+def admit_parts(m: Any, function: FunctionType) -> None:
+    """The code and the default values of a function from outside, which a program may replace: both are fixed by
+    identity, and the values are read through their tuple."""
+    key = ("parts", id(function))
     if key in m.lookups or id(function) in m.heap.fresh or is_trusted(function.__globals__.get("__name__")):
         return
     m.lookups[key] = True
     origin = m.heap.origin_of(function)
     source = origin.source if origin is not None else m.heap.sources.pin(function)
+    m.heap.guard("is", source.attr("__code__"), function.__code__)
     if function.__defaults__:
         m.heap.admit(function.__defaults__, source.attr("__defaults__"))
     if function.__kwdefaults__:

@@ -8,6 +8,7 @@ Cached functions and torch's Python leaves are called natively as well.
 from __future__ import annotations
 
 import enum
+import gc
 import itertools
 import operator
 import types
@@ -73,6 +74,8 @@ def call_cached(m: Any, function: Any, args: tuple, kwargs: dict) -> Any:
     """A function behind ``functools.lru_cache``."""
     if any(issubclass(type(a), torch.Tensor) for a in (*args, *kwargs.values())):
         m.stop(breaks.OPAQUE_CALL, f"{function.__qualname__} behind lru_cache, called with tensors")
+    if function.cache_info().maxsize == 0:
+        m.stop(breaks.OPAQUE_CALL, f"{function.__qualname__} behind a lru_cache that keeps nothing")
     from . import cached_answers  # few programs call any
 
     made, cached = cached_answers.call(m, function, args, kwargs)
@@ -86,11 +89,38 @@ def call_cached(m: Any, function: Any, args: tuple, kwargs: dict) -> Any:
     value = m.plainly(function, *args, **kwargs) if cached is MISSING else cached
     if not is_fixed(value):
         value = m.heap.admit(value, m.heap.sources.pin(value))  # what it holds may change
-    # Until the cache is cleared, the result stays the one in it.
-    size = function.cache_info().currsize
     m.effects.append(Effect.of(m, ask_cache, (function, args, kwargs)))
-    m.heap.guard_answer(holds_at_least, m.heap.sources.pin(function), size)
+    source, entry = m.heap.sources.pin(function), entry_of(function, args, kwargs)
+    if entry is None:
+        # Until the cache is cleared, the result stays the one in it.
+        m.heap.guard_answer(holds_at_least, source, function.cache_info().currsize)
+    else:
+        m.heap.guard_answer(holds_entry, source, *entry)
     return value
+
+
+def entry_of(function: Any, args: tuple, kwargs: dict) -> tuple[dict, Any, Any] | None:
+    """The table of a cached function, and the key and what is under it for a call with plain arguments. None if the
+    cache makes other keys."""
+    values = (*args, *kwargs.values())
+    if not all(type(each) in value_kinds.SIMPLE for each in values) or not hasattr(function, "cache_parameters"):
+        return None
+    kinds = tuple(map(type, values)) if function.cache_parameters()["typed"] else ()
+    parts = gc.get_referents(function)
+    marks = [(each,) for each in parts if type(each) is object] if kwargs else [()]  # between arguments and keywords
+    table = next(each for each in parts if type(each) is dict and each is not function.__dict__)
+    for mark in marks:
+        key: Any = (*args, *mark, *itertools.chain.from_iterable(kwargs.items()), *kinds)
+        if len(key) == 1 and type(key[0]) in (int, str):
+            key = key[0]
+        if key in table:
+            return table, key, table[key]
+    return None
+
+
+def holds_entry(function: Any, table: dict, key: Any, entry: Any) -> bool:
+    """Whether the cache still has the result of that call: it was neither cleared nor has the entry made room."""
+    return table.get(key) is entry
 
 
 def ask_cache(function: Any, args: tuple, kwargs: dict) -> None:
@@ -138,6 +168,8 @@ def pure(m: Any, function: Any, args: tuple, kwargs: dict) -> Any:
             and not is_pure_module(getattr(function, "__module__", None))
             or issubclass(type(value), (FunctionType, MethodType))
             and function.__module__ in ("re", "_functools")
+            or function.__module__ in TAKES_HOOKS
+            and reflection.is_of_user(value)
         ):
             m.stop(breaks.OPAQUE_CALL, f"{function.__qualname__} of a {type(value).__qualname__}")
     if type(function) is FunctionType:
@@ -154,6 +186,8 @@ def pure(m: Any, function: Any, args: tuple, kwargs: dict) -> Any:
 
 CALL_BACK = frozenset((None, "builtins", "_operator", "operator", "json", "json.encoder", "string", "textwrap"))
 """Modules of functions that call methods of the objects in their arguments."""
+TAKES_HOOKS = frozenset(("json", "json.encoder", "json.decoder"))
+"""Modules of functions that call their arguments (``json.loads(text, object_hook=Config)``)."""
 
 
 def holds_user_objects(value: Any, depth: int = 0) -> bool:
