@@ -82,9 +82,10 @@ def test_arguments_that_an_operator_refuses():
     [
         lambda x: hints_wrap.hints_wrapper(lambda t: t.sin() + 1, (x,), {}, hints={"kind": 1}),
         lambda x: strict_mode(lambda t: t.sin() + 1, (x,)),
+        lambda x: OPERATORS.strict_mode(lambda t: t.sin() + 1, (x,)),
         lambda x: wrap.wrap(torch.sin, x),
     ],
-    ids=["hints", "strict", "wrap"],
+    ids=["hints", "strict", "strict operator", "wrap"],
 )
 def test_every_backend_gets_one_graph_of_operators(fn, backend):
     compiled = burnish.compile(fn, backend=backend, fullgraph=True)

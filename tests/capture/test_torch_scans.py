@@ -99,6 +99,7 @@ def test_what_torch_refuses_it_refuses(arguments):
 # ---- loops that torch has Dynamo capture
 
 BACKENDS = ("burnish", "eager", "aot_eager", operators)
+OPERATORS = torch.ops.higher_order
 PAIR = collections.namedtuple("PAIR", "first second")
 KINDS = {
     "dictionaries": lambda a, b: {"a": a, "b": b},
@@ -404,3 +405,67 @@ def test_a_checkpoint_inside_is_part_of_the_function(outer):
             for made in out:
                 made.sum().backward()
             torch.testing.assert_close(given[0].grad, given[1].grad)
+
+
+class ExportedLoops(torch.nn.Module):
+    """Torch's loops over a layer, whose weights an exported graph gives to the operators as further arguments."""
+
+    def __init__(self, kind):
+        super().__init__()
+        self.kind, self.layer = kind, torch.nn.Linear(3, 3)
+
+    def forward(self, x):
+        if self.kind == "scan":
+            return scan(lambda carry, row: (self.layer(carry) + row, carry * 2), x[0] * 0, x)
+        if self.kind == "map_impl":
+            return torch_map(lambda row: self.layer(row) * 2, x)
+        return while_loop(lambda i, a: i < 3, lambda i, a: (i + 1, self.layer(a)), (torch.tensor(0), x))
+
+
+@pytest.mark.parametrize("kind", ["scan", "while_loop", "map_impl"])
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_loops_of_an_exported_program_are_part_of_the_graph(kind, backend):
+    torch.manual_seed(0)
+    with torch.set_grad_enabled(kind != "while_loop"):
+        model = torch.export.export(ExportedLoops(kind), (torch.randn(4, 3),)).module()
+        compiled = burnish.compile(model, backend=backend, fullgraph=True)
+        for _ in range(3):
+            x = torch.randn(4, 3)
+            outcomes = []
+            for f in (model, compiled):
+                model.zero_grad()
+                made = pytree.tree_leaves(f(x))
+                if torch.is_grad_enabled():
+                    sum(t.sum() for t in made if t.requires_grad).backward()
+                outcomes.append((made, [p.grad for p in model.parameters()]))
+            torch.testing.assert_close(outcomes[1], outcomes[0])
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_operators_of_loops_that_a_program_calls_itself(backend):
+    weight = torch.randn(3)
+
+    def fn(x, factor):
+        carry, rows = OPERATORS.scan(lambda c, r, w: (c + r * w, c * r), [x[0] * 0], [x], (weight,))
+        (mapped,) = OPERATORS.map_impl(lambda r, w, k: [r * w * k], [x], [weight, factor])
+        count, last = OPERATORS.while_loop(
+            lambda i, a, w: i < 3, lambda i, a, w: (i + 1, a + w), (torch.tensor(0), carry), (weight,)
+        )
+        return carry, rows, mapped, count, last
+
+    compiled = burnish.compile(fn, backend=backend, fullgraph=True)
+    for factor in (2, 2, 3):
+        x = torch.randn(4, 3)
+        torch.testing.assert_close(compiled(x, factor), fn(x, factor))
+
+
+def test_operator_of_a_loop_whose_closure_gets_gradients_raises_the_error_of_torch():
+    weight = torch.randn(3, requires_grad=True)
+
+    def fn(x):
+        return OPERATORS.map_impl(lambda row: [row * weight], [x], [])[0].sum()
+
+    compiled = burnish.compile(fn, backend=operators)
+    for f in (fn, compiled, compiled, compiled):
+        with pytest.raises(AssertionError, match="convert all Tensors to FakeTensors"):
+            f(torch.ones(4, 3, requires_grad=True))

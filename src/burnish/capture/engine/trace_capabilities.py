@@ -24,6 +24,8 @@ class TraceCapabilities:
     """Assertions about tensors become part of the graph."""
     keeps_functions: bool = True
     """Functions that torch.func has returned stay in the segment: see `vjp`."""
+    sees_unused_outputs: bool = True
+    """Custom autograd functions that see which outputs are used are part of the graph: see `unused_outputs`."""
     keeps_classes: bool = True
     """Classes made in the trace stay in the segment: see `class_creation`."""
     assigns_data: bool = True

@@ -389,6 +389,9 @@ def can_do_without(program: Program, tracer: Tracer) -> bool:
         return True
     if program.options.fullgraph:
         return False
+    if program.capabilities.sees_unused_outputs and any(not hook.runs_in_backward for hook in tracer.traced_hooks):
+        program.capabilities.sees_unused_outputs = False  # more than one output has gradients
+        return True
     if (tracer.recorder.kept or tracer.traced_hooks) and program.capabilities.keeps_functions:
         program.capabilities.keeps_functions = False  # one has left, or changed: the next trace ends before it is made
         return True

@@ -145,7 +145,7 @@ class Tracer(Machine):
         self.hooks: dict[int, Any] = {}  # registered in this trace: see tensor_object_change_nodes
         self.ends_before: int | None = None  # the number of recorded calls at which the segment has to end
         self.hooked_late: int | None = None  # the number at which the next one has to: see tensor_hooks_and_data
-        self.traced_hooks: list[Any] = []  # whose bodies are graphs: see traced_gradient_hooks
+        self.traced_hooks: list[Any] = []  # whose bodies are graphs: see traced_gradient_hooks, unused_outputs
         self.has_classes = self.has_assertions = False
         effect_functions.register_loaded()
         self.set_variables: list[Any] = []  # tokens that reset context variables: see context_variables

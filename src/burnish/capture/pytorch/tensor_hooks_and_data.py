@@ -121,7 +121,7 @@ def before_hooks(handler: Callable) -> Callable:
     """A handler of a backward pass: the segment ends before it if hooks wait for their functions."""
 
     def guarded(m: Any, args: tuple, kwargs: dict) -> Any:
-        if m.hooks or m.module_hooks or m.traced_hooks:
+        if m.hooks or m.module_hooks or any(hook.runs_in_backward for hook in m.traced_hooks):
             m.stop(breaks.TENSOR_STATE, "a backward pass after a hook was registered")
         return handler(m, args, kwargs)
 

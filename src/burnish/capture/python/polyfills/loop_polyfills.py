@@ -1,7 +1,8 @@
-"""Torch's scans and loops whose steps become part of the graph.
+"""Torch's scans, loops and switches as code that becomes part of the graph.
 
 while_loop(lambda i, x: i < 3, lambda i, x: (i + 1, x * 2), (0, x))         three products
 associative_scan(combine, (a, b), dim=2)                                    Mamba's states, of all positions
+switch(index, (f, g, h), (x,))                          cond(index <= 0, f, cond(index <= 1, g, h))
 """
 
 from __future__ import annotations
@@ -19,18 +20,32 @@ def while_loop(go_on, body, carried):  # type: ignore[no-untyped-def]
     result = tuple([x.clone() if isinstance(x, torch.Tensor) else x for x in carried])
     while True:
         if type(following) is not bool:
-            leave_to_torch("whose condition is not a bool")
+            leave_to_torch("a loop with a Python number, whose condition is not a bool")
         if not following:
             return result
         if steps == MOST_STEPS:
-            leave_to_torch(f"of more than {MOST_STEPS} steps")
+            leave_to_torch(f"a loop with a Python number, of more than {MOST_STEPS} steps")
         result, steps = body(*carried), steps + 1
         if type(result) is not tuple or not all([isinstance(x, (int, torch.Tensor)) for x in result]):
-            leave_to_torch("whose step returns no tuple of tensors and numbers")
+            leave_to_torch("a loop with a Python number, whose step returns no tuple of tensors and numbers")
         if len(result) != len(carried):
-            leave_to_torch("whose step returns another number of values than it takes")
+            leave_to_torch("a loop with a Python number, whose step returns another number of values than it takes")
         carried = result
         following = go_on(*carried)
+
+
+def switch(index, branches, operands=()):  # type: ignore[no-untyped-def]
+    """As in torch, an index out of range is that of the first or the last branch."""
+    if type(branches) not in (tuple, list) or not branches or not all([callable(branch) for branch in branches]):
+        leave_to_torch("branches that are not a list of functions")
+    return switch_from(0, index, branches, operands)
+
+
+def switch_from(position, index, branches, operands):  # type: ignore[no-untyped-def]
+    if position + 1 == len(branches):
+        return branches[position](*operands)
+    others = lambda *given: switch_from(position + 1, index, branches, given)  # noqa: E731
+    return torch.cond(index <= position, branches[position], others, operands)
 
 
 def associative_scan(combine_fn, xs, dim, reverse=False, combine_mode="pointwise"):  # type: ignore[no-untyped-def]

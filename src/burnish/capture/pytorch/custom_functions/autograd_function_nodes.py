@@ -36,6 +36,7 @@ if TYPE_CHECKING:
 
 def apply(m: Any, cls: type, args: tuple, kwargs: dict) -> Any:
     """``cls.apply(*args, **kwargs)`` while tracing."""
+    from . import unused_outputs  # few programs have functions of their own
     from .autograd_function_argument_side_effects import written_through
 
     names = Names(cls)
@@ -45,13 +46,14 @@ def apply(m: Any, cls: type, args: tuple, kwargs: dict) -> Any:
     elif held:
         why = f"it is given a {type(next(iter(held.values()))).__qualname__}"
     else:
-        why = why_not_traceable(cls, names, len(args))
+        may_see_unused = not m.options.runs_python and unused_outputs.can_be_checked(m)
+        why = why_not_traceable(cls, names, len(args), may_see_unused)
     written = written_through(cls, (*args, *kwargs.values())) or (None if why is None else what_is_written(cls))
     if written is not None:
         m.stop(breaks.OPAQUE_FUNCTION, f"{cls.__qualname__}.apply: {written}")
     if why is not None and not m.options.runs_python:
         m.stop(breaks.OPAQUE_FUNCTION, f"{cls.__qualname__}.apply: the backend runs no Python, and {why}")
-    from .runs_without_data import RunWithoutData  # few programs have functions of their own
+    from .runs_without_data import RunWithoutData
 
     call = CustomCall(cls, why, RunWithoutData(cls.apply, mapped(args, Live, plain_of)) if why is None else None)
     if held:
@@ -61,6 +63,8 @@ def apply(m: Any, cls: type, args: tuple, kwargs: dict) -> Any:
             m.heap.guard("is", m.heap.origin_of(value).source, value)
     if why is None:
         m.heap.guard("outcome", None, (Expression(names.are_as_they_were, ()), True))
+        if names.sees_unused is not None:
+            m.traced_hooks.append(unused_outputs.SeesUnused(names.sees_unused))
     reads = why is not None or names.may_be_written()
     (SELF_CONTAINED.discard if reads else SELF_CONTAINED.add)(cls)
     live = [a for a in (*args, *kwargs.values()) if isinstance(a, Live)]

@@ -78,6 +78,8 @@ class Names:
 
     def __init__(self, cls: type) -> None:
         self.reader = weakref.ref(cls)
+        self.sees_unused: str | None = None
+        """Why the code behaves otherwise where only some outputs of a graph are used later, in words."""
         self.found: list[tuple[Any, str | None, Any]] = []  # a dictionary and a key, or a cell
 
     def read(self, table: dict, name: str) -> Any:
@@ -112,18 +114,19 @@ class NotTraceable(Exception):
     """The message is the reason."""
 
 
-def why_not_traceable(cls: type, names: Names, given: int) -> str | None:
-    """``given``: how many arguments ``forward`` gets."""
+def why_not_traceable(cls: type, names: Names, given: int, may_see_unused: bool = False) -> str | None:
+    """``given``: how many arguments ``forward`` gets. ``may_see_unused``: backward may see which outputs are used; the
+    caller makes sure that a compiler sees the same (``Names.sees_unused``)."""
     try:
-        ClassReader(names, given).function_class(cls)
+        ClassReader(names, given, may_see_unused).function_class(cls)
     except NotTraceable as why:
         return str(why)
     return None
 
 
 class ClassReader:
-    def __init__(self, names: Names, given: int = 0):
-        self.names, self.given = names, given
+    def __init__(self, names: Names, given: int = 0, may_see_unused: bool = False):
+        self.names, self.given, self.may_see_unused = names, given, may_see_unused
         self.seen: set[Any] = set()
         self.is_backward = False
         """Whether the code runs in backward, when an attribute may have another value than the guards saw."""
@@ -154,7 +157,9 @@ class ClassReader:
             for method in ("forward", "setup_context"):
                 code = inspect.unwrap(inspect.getattr_static(cls, method).__func__).__code__
                 if "set_materialize_grads" in code.co_names:
-                    raise NotTraceable(f"{cls.__qualname__}.backward sees which of its outputs were used")
+                    self.names.sees_unused = f"{cls.__qualname__}.backward sees which of its outputs were used"
+                    if not self.may_see_unused:
+                        raise NotTraceable(self.names.sees_unused)
 
     def function(self, function: Any, takes_ctx: bool = False, given: int = 0, owner: type | None = None) -> None:
         """``given``: how many positional arguments it gets at least. ``owner``: the class that is its first one."""

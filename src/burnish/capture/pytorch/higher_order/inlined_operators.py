@@ -111,6 +111,10 @@ def call_strictly(function, operands):  # type: ignore[no-untyped-def]
     return function(*operands)
 
 
+def call_strict_operator(operator, function, operands):  # type: ignore[no-untyped-def]
+    return function(*operands)
+
+
 def takes_all(*args: Any, **kwargs: Any) -> bool:
     return True
 
@@ -150,6 +154,7 @@ INLINED: dict[tuple[str, str], tuple[FunctionType | str, Callable[..., bool]]] =
     ("base_hop", "BaseHOP.__call__"): (call_subgraph, takes_all),
     ("hints_wrap", "HintsWrapper.__call__"): (call_hinted, takes_hints),
     ("strict_mode", "strict_mode"): (call_strictly, takes_no_gradients),
+    ("strict_mode", "StrictMode.__call__"): (call_strict_operator, takes_no_gradients),
     ("out_dtype", "OutDtypeOperator.__call__"): ("out_dtype_dense", takes_out_dtype),
 }
 """By module and name: the function that is interpreted, and the question whether it may be. A name is that of a

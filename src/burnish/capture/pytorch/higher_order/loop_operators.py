@@ -7,6 +7,8 @@ Torch's own Python around the operator (the checks, the flattening of arguments)
 recorded as graphs, like the branches of ``torch.cond``. Outside tensors that they read are further arguments. The
 operator then runs on the values of this call, as in eager.
 
+``switch`` is interpreted as calls of ``torch.cond`` in each other.
+
 ``torch.associative_scan`` with functions of single numbers (``combine_mode="pointwise"``) is interpreted instead, where
 torch would pass its function to Dynamo. Others go to ``torch.vmap`` and end the graph.
 
@@ -15,6 +17,7 @@ If a function cannot be recorded, the segment ends before the call, and torch ru
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 from collections.abc import Callable
 from types import FunctionType
@@ -100,6 +103,15 @@ class Functions(Branch):
         del recorder.calls[self.at :]
         return made
 
+    def check_flat(self, answer: Any, more: tuple) -> None:
+        """Of an operator that the program calls itself, with ``more`` arguments for its functions. In eager, gradients
+        flow to the arguments only."""
+        if type(answer) not in (tuple, list) or not all(isinstance(x, torch.Tensor) for x in answer):
+            self.refuse("a result that is not a list of tensors")
+        read = list(self.operands.values())[len(self.examples) :]
+        if torch.is_grad_enabled() and any(x.requires_grad and not any(x is y for y in more) for x in read):
+            self.refuse("gradients of a tensor that is not among the arguments")
+
     def lifted(self) -> list[torch.Tensor]:
         """The outside tensors that the functions read."""
         return list(self.operands.values())[len(self.examples) : self.count]
@@ -111,25 +123,32 @@ class Functions(Branch):
 # ---- the operators
 
 
-def scan(m: Any, args: tuple, kwargs: dict) -> Any:
+def scan(m: Any, args: tuple, more: Given) -> Any:
     combine, init, xs, *_ = args[1:]
     functions = Functions(m, "scan", [*carried(m, init, xs), *elements(m, xs)])
-    answer = functions.record(combine, tuple(functions.examples))
-    check_carried(functions, init, pytree.tree_leaves(answer[0]))
-    return perform(m, args[0], functions, (list(init), list(xs)), answer)
+    answer = functions.record(combine, (*functions.examples, *(more or ())))
+    if more is None:
+        check_carried(functions, init, pytree.tree_leaves(answer[0]))
+        return perform(m, args[0], functions, (list(init), list(xs)), answer)
+    functions.check_flat(answer, more)
+    check_carried(functions, init, list(answer[: len(init)]))
+    return tuple(perform(m, args[0], functions, (list(init), list(xs)), answer))
 
 
-def while_loop(m: Any, args: tuple, kwargs: dict) -> Any:
+def while_loop(m: Any, args: tuple, more: Given) -> Any:
     go_on, body, init, *_ = args[1:]
-    if is_unrolled(go_on, init):
+    if more is None and is_unrolled(go_on, init):
         from ...python.polyfills import loop_polyfills  # few programs have such loops
 
         return m.call(loop_polyfills.while_loop, (go_on, body, tuple(init)), {})
     functions = Functions(m, "while_loop", carried(m, init, ()))
-    truth = functions.record(go_on, tuple(functions.examples))
+    given = (*functions.examples, *(more or ()))
+    truth = functions.record(go_on, given)
     if not isinstance(truth, torch.Tensor) or truth.numel() != 1:
         functions.refuse("a condition that is not a tensor of one element")
-    answer = functions.record(body, tuple(functions.examples))
+    answer = functions.record(body, given)
+    if more is not None:
+        functions.check_flat(answer, more)
     check_carried(functions, init, pytree.tree_leaves(answer))
     return perform(m, args[0], functions, (tuple(init),), answer, has_condition=True)
 
@@ -146,16 +165,18 @@ def is_unrolled(function: FunctionType, init: Any) -> bool:
 
 
 def stop_unrolling(m: Any, args: tuple, kwargs: dict) -> Any:
-    return m.stop(breaks.FOREIGN_COMPILED, f"a loop with a Python number, {args[0]}")
+    return m.stop(breaks.FOREIGN_COMPILED, args[0])
 
 
-def map_elements(m: Any, args: tuple, kwargs: dict) -> Any:
-    function, xs, more, *_ = args[1:]
-    tensors = [x for x in more if not isinstance(x, (int, float))]
+def map_elements(m: Any, args: tuple, more: Given) -> Any:
+    function, xs, others, *_ = args[1:]
+    tensors = [x for x in others if not isinstance(x, (int, float))]
     functions = Functions(m, "map", [*elements(m, xs), *carried(m, tensors, xs)])
     examples = iter(functions.examples)
-    given = [x if isinstance(x, (int, float)) else next(examples) for x in (*xs, *more)]
+    given = [x if isinstance(x, (int, float)) else next(examples) for x in (*xs, *others)]
     answer = functions.record(function, tuple(given))
+    if more is not None:
+        functions.check_flat(answer, more)
     return perform(m, args[0], functions, (list(xs),), answer, tuple(tensors))
 
 
@@ -240,13 +261,38 @@ def check_carried(functions: Functions, init: Any, following: list[Any]) -> None
 
 
 def operator_called(m: Any, args: tuple, kwargs: dict) -> Any:
-    """``torch.ops.higher_order.scan(...)``, from torch's own code, which leaves further arguments empty."""
+    """``torch.ops.higher_order.scan(...)``: from torch's own code, or from a program, such as an exported one."""
     rule = OPERATORS.get(getattr(args[0], "_name", None))
-    if rule is None or any(kwargs.values()) or m.frame is None or not is_torchs(m.frame.globals):
+    if rule is None or any(kwargs.values()) or m.frame is None:
+        return MISSING
+    is_own = not is_torchs(m.frame.globals)
+    if is_own and not takes_lists_of_tensors(args[1:]):
         return MISSING
     if m.symbolic_sizes is not None:
         m.symbolic_sizes.symbols.settle_all("a loop operator")
-    return rule(m, args, kwargs)
+    if not is_own:
+        return rule(m, args, None)
+    for value in args[1:]:
+        m.heap.expose(value)
+    guard_before_native_read.settle_all(m, args[-1])
+    return or_before(m, f"the operator {args[0]._name}", lambda: rule(m, args, tuple(args[-1])))
+
+
+Given = tuple[Any, ...] | None
+"""The further arguments of a program's own call. None if torch's code calls, which leaves them to the closures."""
+
+
+def takes_lists_of_tensors(args: tuple) -> bool:
+    """Whether torch would accept the arguments, too: functions, then lists of tensors."""
+    functions = [value for value in args if callable(value)]
+    lists = args[len(functions) :]
+    return (
+        len(args) in (3, 4)
+        and args[: len(functions)] == tuple(functions)
+        and all(type(value) in (tuple, list) for value in lists)
+        and all(isinstance(x, torch.Tensor) for value in lists[:-1] for x in value)
+        and all(isinstance(x, (torch.Tensor, int)) for x in lists[-1])
+    )
 
 
 def is_torchs(table: dict) -> bool:
@@ -257,34 +303,39 @@ def is_torchs(table: dict) -> bool:
 
 
 def interpreted(function: FunctionType) -> Callable:
-    """A handler that interprets one of torch's functions. If the trace would end inside, it ends before."""
+    """A handler that interprets one of torch's functions."""
     again = FunctionType(
         function.__code__, function.__globals__, function.__name__, function.__defaults__, function.__closure__
     )
     again.__kwdefaults__ = function.__kwdefaults__
 
     def handler(m: Any, args: tuple, kwargs: dict) -> Any:
-        outer = m.region
-        if outer is not None and not isinstance(outer, Branch):
-            outer.refuse(f"torch's {function.__name__}")
-        start = CallStart(m, drawing_from([]))
-        try:
-            return run_nested(m, again, args, kwargs)
-        except (Stop, BreakAfterOperation) as signal:
-            why = signal.what
-            if came_from_outside(getattr(signal, "error", None)):
-                raise
-        except Raised as raised:
-            why = f"{type(raised.error).__name__}: {raised.error}"
-        except Exception:
-            m.region = outer
-            start.go_back(m)
-            raise
-        m.region = outer
-        start.go_back(m)
-        return m.stop(breaks.FOREIGN_COMPILED, f"torch's {function.__name__}: {why}")
+        return or_before(m, f"torch's {function.__name__}", lambda: run_nested(m, again, args, kwargs))
 
     return handler
+
+
+def or_before(m: Any, name: str, run: Callable[[], Any]) -> Any:
+    """What ``run`` returns. If the trace would end inside, it ends before."""
+    outer = m.region
+    if outer is not None and not isinstance(outer, Branch):
+        outer.refuse(name)
+    start = CallStart(m, drawing_from([]))
+    try:
+        return run()
+    except (Stop, BreakAfterOperation) as signal:
+        why = signal.what
+        if came_from_outside(getattr(signal, "error", None)):
+            raise
+    except Raised as raised:
+        why = f"{type(raised.error).__name__}: {raised.error}"
+    except Exception:
+        m.region = outer
+        start.go_back(m)
+        raise
+    m.region = outer
+    start.go_back(m)
+    return m.stop(breaks.FOREIGN_COMPILED, f"{name}: {why}")
 
 
 def call_directly(m: Any, args: tuple, kwargs: dict) -> Any:
@@ -339,6 +390,19 @@ def is_scanned_in_pairs(
     )
 
 
+def switch(m: Any, args: tuple, kwargs: dict) -> Any:
+    """``switch(index, branches, operands)``: a `torch.cond` in the other. A Python number chooses while tracing."""
+    index = args[0] if args else kwargs.get("index")
+    if type(index) not in TENSOR_TYPES or not m.knows(index) or index.numel() != 1 or index.dtype not in INTEGERS:
+        return MISSING
+    from ...python.polyfills import loop_polyfills
+
+    return or_before(m, "torch's switch", lambda: run_nested(m, loop_polyfills.switch, args, kwargs))
+
+
+INTEGERS = (torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8)
+
+
 def leave_to_torch(why: str) -> None:
     """Called by the loops of `loop_polyfills`: the trace ends before them."""
 
@@ -352,6 +416,8 @@ for _name, _handler in (("_maybe_compile_and_run_fn", call_directly), ("_hop_com
     _function = getattr(importlib.import_module("torch._higher_order_ops.utils"), _name, None)
     if _function is not None:
         HANDLERS[_function] = _handler
+with contextlib.suppress(ImportError, AttributeError):  # a release of torch without it
+    HANDLERS[importlib.import_module("torch._higher_order_ops.switch").switch] = switch
 for _name in OPERATORS:
     _operator = getattr(torch.ops.higher_order, _name, None)
     if _operator is not None:

@@ -53,8 +53,14 @@ class TracedHook(NamedTuple):
     cells: list[tuple[types.CellType, Any]]
     versions: list[tuple[torch.Tensor, int]]
     lifted: list[torch.Tensor]
+    runs_in_backward: bool = True
 
-    def why_not_kept(self) -> str | None:
+    def why_not_kept(self, m: Any, rebuilder: Any, leaving: list[torch.Tensor]) -> str | None:
+        shared = {storage_of(x) for x in (*leaving, *m.recorder.examples) if type(x) in TENSOR_TYPES}
+        if any(storage_of(x) in shared for x in self.lifted):
+            return "a tensor that a gradient hook reads may be changed before backward"
+        if any(id(cell) in rebuilder.memo for cell, _ in self.cells):
+            return "a variable that a gradient hook reads may be assigned before backward"
         registered = self.handle.hooks_dict_ref()
         if registered is None or self.handle.id not in registered:
             return "a gradient hook was removed"
@@ -139,12 +145,7 @@ def facts_of(x: torch.Tensor) -> tuple:
 def check_kept(m: Any, rebuilder: Any) -> None:
     """When the segment is closed, and all that leaves it is known."""
     leaving = [made() for made, handle in m.recorder.known.values() if id(handle) in rebuilder.output_at]
-    shared = {storage_of(x) for x in (*leaving, *m.recorder.examples) if type(x) in TENSOR_TYPES}
     for hook in m.traced_hooks:
-        why = hook.why_not_kept()
-        if any(id(cell) in rebuilder.memo for cell, _ in hook.cells):
-            why = "a variable that a gradient hook reads may be assigned before backward"
-        if any(storage_of(x) in shared for x in hook.lifted):
-            why = "a tensor that a gradient hook reads may be changed before backward"
+        why = hook.why_not_kept(m, rebuilder, leaving)
         if why is not None:
             raise Unrebuildable(None, why)
