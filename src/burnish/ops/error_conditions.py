@@ -185,7 +185,7 @@ def overloads(packets: frozenset[str]) -> list[str]:
     return [f"aten.{name if '.' in name else f'{name}.default'}" for name in names if name.partition(".")[0] in packets]
 
 
-@check(*overloads(UNKNOWN_CONDITIONS))
+@check("ctc_loss", *overloads(UNKNOWN_CONDITIONS))
 def unknown_conditions(*_: object, **__: object) -> Conditions:
     return UNKNOWN
 

@@ -13,6 +13,7 @@ from ...ir.graph_builder import Builder
 from ...ir.untraceable_graph import Untraceable
 from .aten_tracer import AtenTracer
 from .build_joint_graph import custom_backwards
+from .call_rewrites.ctc_loss import arguments_of, trace_ctc_loss
 from .call_rewrites.masked_writes import is_masked_write, write_masked
 from .call_rewrites.max_pool1d_strides import is_pooled_line, pool_line
 from .call_rewrites.one_hot_class_check import check_classes, is_one_hot
@@ -53,6 +54,9 @@ def run_node(tracer: AtenTracer, node: torch.fx.Node, env: dict[torch.fx.Node, A
         return call_custom(tracer, node.target, args, kwargs)
     if is_recurrent(node.target, args, kwargs):
         return trace_recurrent(tracer, node.target, args)
+    ctc_loss = arguments_of(node.target, args, kwargs)
+    if ctc_loss is not None:
+        return trace_ctc_loss(tracer, *ctc_loss)
     if is_pooled_line(node.target):
         return pool_line(node.target, args, kwargs)
     if tracer.has_custom and node.target is torch.autograd.grad:

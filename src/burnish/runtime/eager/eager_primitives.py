@@ -12,7 +12,7 @@ import torch
 
 from ...foundation.torch_private import is_alias_of
 from ...tensors.quantized_linear_reference import quantized_linear
-from . import eager_philox, recurrent_layers
+from . import ctc_loss, eager_philox, recurrent_layers
 
 
 def view(x: torch.Tensor, maps: Sequence[Any]) -> torch.Tensor:
@@ -197,6 +197,7 @@ FUNCTIONS = {
     "check": check,
     "held": held,
     "quantized_linear": quantized_linear,
+    **ctc_loss.FUNCTIONS,
     **recurrent_layers.FUNCTIONS,
     **eager_philox.FUNCTIONS,
 }

@@ -20,6 +20,7 @@ from ....foundation.torch_private import VF
 from ....ops.library.recurrent_shape_rules import RECURRENT, RECURRENT_BACKWARD, gradient_type, recurrent_types
 from ....tensors.device_facts import DEVICES, facts_of
 from ..aten_tracer import AtenTracer
+from .second_derivatives import refuse_second_derivatives
 
 KINDS = {
     VF.gru: "gru",
@@ -103,6 +104,7 @@ class Recurrent(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *gradients: Any) -> tuple:
+        refuse_second_derivatives("a recurrent layer")
         tracer, wanted = ctx.tracer, tuple(ctx.needs_input_grad[2:])
         ticket, *tensors = ctx.saved_tensors
         values = [t.value for t in tensors]
