@@ -7,7 +7,7 @@ import torch.nn.functional as F
 import burnish
 from burnish.tensors.fit_size_formulas import NoFormula, Space, are_related
 
-from .compare_sizes import same
+from .compare_sizes import called_with, same
 
 ROOM = 12
 
@@ -77,3 +77,27 @@ def test_a_program_of_equal_sizes_serves_different_ones(count, program, trains, 
         same(results[1], results[0])
         if trains:
             torch.testing.assert_close(gradients[1], gradients[0], rtol=1e-4, atol=1e-4)
+
+
+SMALLER = {
+    "a diagonal": lambda x, z: (x.sin().diagonal().cos() * 2, z.exp()),
+    "steps": lambda x, z: (torch.arange(0, x.shape[0], x.shape[1]).float().sin() * 2, z.exp()),
+}
+
+
+@pytest.mark.falls_back("sizes")
+@pytest.mark.parametrize("first", [(10, 20, 5), (40, 29, 30)], ids=str)
+@pytest.mark.parametrize("name", SMALLER)
+def test_the_smaller_of_sizes_is_known_at_no_corner_of_a_range_alone(name, first):
+    a, b, c = first
+    sizes = [first, (a + 1, b + 1, c + 1), (a + 2, b + 5, c + 2), (4 * a, 4 * b, 6 * c), (7 * a, b + 10, 4 * c)]
+    sizes += [(4 * c, 3 * a, b), (3 * a, 7 * b, 5 * c), (a, b + 12, c), (b, a, c), (15 * a, 7 * b, 11 * c)]
+    called_with(SMALLER[name], [(torch.randn(a, b), torch.randn(c)) for a, b, c in sizes])
+
+
+def test_three_sizes_that_grow_are_checked_a_few_times():
+    sizes = [(5 + k, 10 + 2 * k, 20 + k % 7) for k in range(24)]
+    fn = lambda x, y: ((x.sin() * 2).sum(0), y.exp() * x.shape[0])  # noqa: E731
+    seen = called_with(fn, [(torch.randn(a, b), torch.randn(c)) for a, b, c in sizes])
+    assert seen.is_open and not seen.why_apiece and not seen.why_closed, seen.words
+    assert sum(words.startswith("holds") for words in seen.words) < 28, seen.words  # 7 more corners for each range

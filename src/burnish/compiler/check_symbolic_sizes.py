@@ -10,6 +10,7 @@ every call stays within it for a while, and nothing is traced again.
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -32,10 +33,14 @@ Examples = Callable[[Point], list[Any]]
 FAR = (16, 4)
 """Factors for the size that was seen, tried when a program with one symbolic size is compiled: the first that holds."""
 
+NO_SUCH_SIZES = (Untraceable, NoFormula, RuntimeError, ValueError)
+"""The errors where a graph cannot be traced, or has no inputs of those sizes."""
+
 
 @dataclass(frozen=True, slots=True)
 class Reach:
-    """The range of sizes for which a program is known to be right, and the formulas that must not be 0 or 1 there."""
+    """The range of sizes for which a program is known to be right, and the formulas that must not be 0 or 1 there. What
+    holds at its corners holds in between."""
 
     formulas: tuple[Formula, ...]
     least: Point
@@ -43,8 +48,6 @@ class Reach:
     points: tuple[Point, ...]
     quotients: tuple[Quotient, ...]
     """Of the space that the program was compiled in. Others may be equal at its points, and differ elsewhere."""
-    is_between: bool = True
-    """Whether it holds for all sizes of the range: with several symbols, no point has the largest of each."""
 
 
 class Check:
@@ -68,7 +71,6 @@ class Check:
         """Takes over what was found out when the program was compiled."""
         if reach is not None:
             self.formulas, self.bounds = reach.formulas, (reach.least, reach.most)
-            self.is_at_every_size |= not reach.is_between
             self.space = replace(self.space, points=reach.points, quotients=reach.quotients, known={})
         return self
 
@@ -77,7 +79,8 @@ class Check:
         if self.formulas is None:
             try:
                 self.learn()
-            except (Untraceable, NoFormula):
+            except NO_SUCH_SIZES as error:
+                reraise_from_outside(error)
                 return True
             finally:
                 self.traced.clear()
@@ -137,25 +140,26 @@ class Check:
             self.traced.clear()
             far = [tuple([factor * size for size in most]) for factor in FAR if len(most) == 1]
             most = next((point for point in far if not self.is_special(point) and self(point)), most)
-        except (NoFormula, RuntimeError, ValueError) as error:  # there may be no inputs of that size
+        except NO_SUCH_SIZES as error:
             reraise_from_outside(error)
             return None
-        is_between = len(least) == 1 or all(map(self.holds_at_corner, (least, most)))
-        return Reach(self.formulas or (), least, most, tuple(self.space.points), self.space.quotients, is_between)
+        if len(most) > 1 and not self.holds_at_corners(least, most):
+            least = most = self.space.points[0]
+        return Reach(self.formulas or (), least, most, tuple(self.space.points), self.space.quotients)
 
-    def holds_at_corner(self, corner: Point) -> bool:
-        try:
-            return corner in self.space.points or self(corner)
-        except (RuntimeError, ValueError) as error:  # there may be no inputs of that size
-            reraise_from_outside(error)
-            return False
+    def holds_at_corners(self, least: Point, most: Point) -> bool:
+        """Whether it holds for all sizes of two symbols between these. No point has the largest of both, or the largest
+        of one and the smallest of the other. More symbols have too many corners for the time that compiling takes."""
+        corners = itertools.product(*zip(least, most, strict=True))
+        return len(most) == 2 and all(corner in self.space.points or self(corner) for corner in corners)
 
     def __call__(self, point: Point) -> bool:
         try:
             if self.pattern is None:
                 self.learn()
             text = text_of(self.trace(point))
-        except (Untraceable, NoFormula):
+        except NO_SUCH_SIZES as error:
+            reraise_from_outside(error)
             return False
         finally:
             self.traced.clear()

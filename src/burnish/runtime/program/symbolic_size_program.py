@@ -27,6 +27,12 @@ MOST_FRAMES = 32
 
 MOST_KNOWN = 10_000
 
+MOST_SYMBOLS = 4
+"""For more, a range has too many corners: each size is checked by itself."""
+
+MOST_FAILED = 4
+"""After as many ranges that do not hold, each size is checked by itself."""
+
 SLACK = 1.25
 """A room grows by more than requested: the next size is often a little larger."""
 
@@ -102,11 +108,13 @@ class SymbolicProgram:
         self.is_divided = is_divided
         self.source, self.point_of, self.make_frame, self.names = source, point_of, make_frame, names
         self.check, self.otherwise, self.points = check, otherwise, points
-        self.least = tuple([min(sizes) for sizes in zip(*points, strict=True)])
-        self.most = tuple([max(sizes) for sizes in zip(*points, strict=True)])
-        self.near = self.least, self.most
-        if check.bounds is not None:
-            self.least, self.most = check.bounds
+        # Of several symbols, points say nothing about corners: `min(a, b)` may be `a` at all of them, and `b` there.
+        around = points if len(names) == 1 else points[:1]
+        self.near = tuple(map(min, zip(*around, strict=True))), tuple(map(max, zip(*around, strict=True)))
+        self.least, self.most = check.bounds or self.near
+        if len(names) > 1:
+            self.near = self.least, self.most
+        self.failed = 0
         self.known: set[tuple[int, ...]] = set()
         self.refused: set[tuple[int, ...]] = set()
         self.rooms: list[Room] = []
@@ -174,21 +182,26 @@ class SymbolicProgram:
             return True
         # Extend the range to twice the size: sizes that grow by one with every call should not be checked in every
         # call. What holds at the corners of a range holds inside.
-        for reach in (2, 1):
+        for reach in (2, 1) if len(point) <= MOST_SYMBOLS and self.failed < MOST_FAILED else ():
             wide = tuple([reach * size if size > most else size for size, most in zip(point, self.most, strict=True)])
             least, most = tuple(map(min, self.least, point)), tuple(map(max, self.most, wide))
-            if all(
-                not self.check.is_special(corner) and self.check(corner) for corner in self.new_corners(least, most)
-            ):
+            if all(map(self.holds_around, self.new_corners(least, most))):
                 self.least, self.most = least, most
                 return True
-        return len(point) > 1 and self.check(point)
+        if len(point) == 1:
+            return False
+        found = self.check(point)
+        self.failed += found
+        return found
 
-    def new_corners(self, least: tuple[int, ...], most: tuple[int, ...]) -> set[tuple[int, ...]]:
-        """Of a larger range. Of more than two symbols, only where all are the smallest or the largest: each costs the
-        time of a trace."""
-        corners = set(itertools.product(*zip(least, most, strict=True))) if len(least) < 3 else {least, most}
-        return corners - {self.least, self.most}
+    def holds_around(self, corner: tuple[int, ...]) -> bool:
+        return not self.check.is_special(corner) and self.check(corner)
+
+    def new_corners(self, least: tuple[int, ...], most: tuple[int, ...]) -> list[tuple[int, ...]]:
+        """Of a larger range, those that are no corners of the present one."""
+        known = {*itertools.product(*zip(self.least, self.most, strict=True))}
+        corners = dict.fromkeys(itertools.product(*zip(least, most, strict=True)))
+        return [corner for corner in corners if corner not in known]
 
 
 def is_between(least: tuple[int, ...], point: tuple[int, ...], most: tuple[int, ...]) -> bool:
