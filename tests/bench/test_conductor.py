@@ -58,7 +58,7 @@ def test_process_that_dies_is_reported_with_signal_turn_and_last_output():
 
 
 def test_silent_process_is_stopped():
-    outcome = Scripted("tell(stage='compiles', contestant='burnish'); time.sleep(60)", limit=0.5).outcome()
+    outcome = Scripted("tell(stage='compiles', contestant='burnish'); time.sleep(60)", limit=3).outcome()
     assert outcome.hangs and outcome.why.startswith("no message for") and outcome.contestant == "burnish"
 
 

@@ -55,6 +55,25 @@ def test_functions_of_the_library_and_of_generated_text_are_not_found():
     assert watched(eval("lambda: 3")) == 3
 
 
+@pytest.mark.parametrize("importer", ["torch.nested", "program"])
+def test_only_what_torch_imports_runs_code_that_is_not_found(importer, monkeypatch):
+    class Finder:
+        @staticmethod
+        def find_spec(name, path, target=None):
+            asked.append(negative(len(name)))
+
+    asked, names = [], {"__name__": importer}
+    monkeypatch.delitem(sys.modules, "colorsys", raising=False)
+    monkeypatch.setattr(sys, "meta_path", [Finder, *sys.meta_path])
+    exec("def load():\n    import colorsys\n    return colorsys", names)
+    if importer == "program":
+        with pytest.raises(InternalError, match=r"ran user code natively: .*find_spec at"):
+            watched(names["load"])
+    else:
+        assert watched(names["load"]).__name__ == "colorsys"
+    assert asked == [-8]
+
+
 def test_code_that_other_threads_run_meanwhile_is_not_found():
     started, ended = threading.Event(), threading.Event()
     thread = threading.Thread(target=lambda: (started.wait(), sort(), ended.set()))

@@ -36,6 +36,11 @@ MOST = 6000
 """Elements of a box."""
 
 
+def without_nan(x: Scalar) -> Scalar:
+    """For what reads single bits. Those of a computed NaN, its sign too, are left open: x * -1 may become -x."""
+    return select(is_nan(x), const(1.5, x.dtype), x)
+
+
 @dataclass
 class Draft:
     """A kernel under construction: its buffers grow as accesses to them are generated."""
@@ -142,14 +147,13 @@ class Draft:
             if dtype != "i32":
                 return x
             number = self.value("f32", variables, inner)
-            # Which bits a computed NaN has is left open.
-            return binary("add", bitcast(select(is_nan(number), const(1.5, "f32"), number), "i32"), x)
+            return binary("add", bitcast(without_nan(number), "i32"), x)
         if dtype in FLOATS:
             op = self.pick("add", "sub", "mul", "div", "min", "max", "copysign", "fmod")
             if op in ("min", "max"):
                 # Which of 0.0 and -0.0 is the lesser is left open: both become 0.0.
                 x, y = x + 0.0, y + 0.0
-            return binary(op, x, y)
+            return binary(op, x, without_nan(y) if op == "copysign" else y)
         assert dtype in INTEGERS
         return binary(
             self.pick(

@@ -85,7 +85,7 @@ def only_worker():
 
 
 def until(condition):
-    end = time.monotonic() + 20
+    end = time.monotonic() + 120  # a process may get no turn for seconds on a busy machine
     while not condition():
         assert time.monotonic() < end, "it did not come to be"
         time.sleep(0.01)

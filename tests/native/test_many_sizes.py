@@ -106,3 +106,27 @@ def test_more_digits_are_no_other_program(dimensions):
     seen = called_with(fn, [(torch.randn(size, 3), *others) for size in (8, 9, 10, 99, 100, 101, 999, 1000, 10000)])
     assert seen.segments == 2 and seen.is_open and not seen.why_apiece
     assert not [words for words in seen.words if words.startswith("does not hold")]
+
+
+SMALLER = {
+    "a diagonal": lambda x, z: (x.sin().diagonal().cos() * 2, z.exp()),
+    "steps": lambda x, z: (torch.arange(0, x.shape[0], x.shape[1]).float().sin() * 2, z.exp()),
+}
+
+
+@pytest.mark.falls_back("sizes")
+@pytest.mark.parametrize("first", [(10, 20, 5), (40, 29, 30)], ids=str)
+@pytest.mark.parametrize("name", SMALLER)
+def test_the_smaller_of_sizes_is_known_at_no_corner_of_a_range_alone(name, first):
+    a, b, c = first
+    sizes = [first, (a + 1, b + 1, c + 1), (a + 2, b + 5, c + 2), (4 * a, 4 * b, 6 * c), (7 * a, b + 10, 4 * c)]
+    sizes += [(4 * c, 3 * a, b), (3 * a, 7 * b, 5 * c), (a, b + 12, c), (b, a, c), (15 * a, 7 * b, 11 * c)]
+    called_with(SMALLER[name], [(torch.randn(a, b), torch.randn(c)) for a, b, c in sizes])
+
+
+def test_three_sizes_that_grow_are_checked_a_few_times():
+    sizes = [(5 + k, 10 + 2 * k, 20 + k % 7) for k in range(24)]
+    fn = lambda x, y: ((x.sin() * 2).sum(0), y.exp() * x.shape[0])  # noqa: E731
+    seen = called_with(fn, [(torch.randn(a, b), torch.randn(c)) for a, b, c in sizes])
+    assert seen.is_open and not seen.why_apiece and not seen.why_closed, seen.words
+    assert sum(words.startswith("holds") for words in seen.words) < 28, seen.words  # 7 more corners for each range

@@ -5,6 +5,8 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
+import burnish
+
 from .compare_training import alike
 
 pytestmark = pytest.mark.filterwarnings("ignore:Sparse")
@@ -147,3 +149,21 @@ def test_without_gradients_such_tables_are_compiled_as_a_whole():
 
     seen = alike(build, lambda i: (torch.randint(0, 20, (6,)),), steps=3)
     assert (seen.breaks, seen.refused, seen.segments, seen.native) == ([], [], 1, [])
+
+
+@pytest.mark.falls_back("refused")
+@pytest.mark.parametrize("sparse", ["to_sparse", "to_sparse_csr", "to_sparse_csc"])
+def test_a_sparse_tensor_with_a_history_may_be_written(sparse):
+    def fn(x):
+        return x.mul_(2)
+
+    compiled = burnish.compile(fn)
+    for i in range(3):
+        found, expected = [], []
+        for run, results in ((compiled, found), (fn, expected)):
+            weight = torch.eye(3).mul_(i + 1).requires_grad_()
+            result = run(getattr(weight * 3, sparse)())
+            result.to_dense().sum().backward()
+            results += [result.layout, result.to_dense(), weight.grad]
+        assert found[0] is expected[0]
+        torch.testing.assert_close(found[1:], expected[1:])

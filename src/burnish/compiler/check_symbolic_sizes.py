@@ -36,6 +36,9 @@ FAR = (16, 4)
 INVALID_SIZE_ERRORS = (ValueError, RuntimeError, IndexError)
 """The errors for a size that the program cannot have."""
 
+NO_TRACE_ERRORS = (Untraceable, NoFormula, *INVALID_SIZE_ERRORS)
+"""The errors where there is no trace of this program for a size."""
+
 
 @dataclass(frozen=True, slots=True)
 class Reach:
@@ -78,7 +81,8 @@ class Check:
         if self.formulas is None:
             try:
                 self.learn()
-            except (Untraceable, NoFormula):
+            except NO_TRACE_ERRORS as error:
+                reraise_from_outside(error)
                 return True
             finally:
                 self.traced.clear()
@@ -138,7 +142,7 @@ class Check:
             self.traced.clear()
             far = [tuple([factor * size for size in most]) for factor in FAR if len(most) == 1]
             most = next((point for point in far if not self.is_special(point) and self(point)), most)
-        except (NoFormula, *INVALID_SIZE_ERRORS) as error:
+        except NO_TRACE_ERRORS as error:
             reraise_from_outside(error)
             return None
         return Reach(self.formulas or (), least, most, tuple(self.space.points), self.space.quotients)
@@ -148,9 +152,7 @@ class Check:
             if self.pattern is None:
                 self.learn()
             text = text_of(self.trace(point))
-        except (Untraceable, NoFormula):
-            return False
-        except INVALID_SIZE_ERRORS as error:
+        except NO_TRACE_ERRORS as error:
             reraise_from_outside(error)
             return False
         finally:

@@ -29,6 +29,9 @@ TOOL = "burnish check"
 FOR_ANNOTATIONS = ("numpy", "typing_extensions")
 """Modules that run while annotations of imported code are computed."""
 
+IMPORTS = ("<frozen importlib._bootstrap>", "_find_and_load")
+"""The function that an import statement calls."""
+
 active = threading.local()
 
 
@@ -72,13 +75,23 @@ class UntracedCallDetector:
             self.seen = f"{code.co_qualname} at {code.co_filename}:{code.co_firstlineno}"
 
     def is_known(self, frame: FrameType | None) -> bool:
-        """Whether it is a method of a key that was interpreted before, or called by one."""
+        """Whether it is a method of a key that was interpreted before, part of an import of torch, or called by one."""
         known = self.recorder.tracer.known_codes
-        while known and frame is not None and not frame.f_code.co_filename.startswith(OUR_PATH):
-            if frame.f_code in known:
+        while frame is not None and not frame.f_code.co_filename.startswith(OUR_PATH):
+            if frame.f_code in known or is_import_of_torch(frame):
                 return True
             frame = frame.f_back
         return False
+
+
+def is_import_of_torch(frame: FrameType) -> bool:
+    """What torch imports at a first call, a module and the finders that are asked for it, it imports in eager, too."""
+    code, importer = frame.f_code, frame.f_back
+    return (
+        (code.co_filename, code.co_name) == IMPORTS
+        and importer is not None
+        and str(dict.get(importer.f_globals, "__name__")).partition(".")[0] == "torch"
+    )
 
 
 def is_exempt(frame: FrameType) -> bool:

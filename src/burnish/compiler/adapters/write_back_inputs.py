@@ -44,10 +44,9 @@ def inputs_to_write_back(gm: GraphModule, example_inputs: Sequence[Any]) -> tupl
     inputs = [node for node in gm.graph.nodes if node.op == "placeholder"]
     flowing = written_with_gradients(gm, inputs, example_inputs)
     found = tuple(k for k, node in enumerate(inputs) if node in flowing)
-    has_gaps = not all(is_dense(TensorType.of(example_inputs[k])) for k in found)
-    if has_gaps or are_seen_otherwise(gm, {inputs[k] for k in found}):
-        return ()
-    return found
+    written = [example_inputs[k] for k in found]
+    has_gaps = not all(x.layout is torch.strided and is_dense(TensorType.of(x)) for x in written)
+    return () if has_gaps or are_seen_otherwise(gm, {inputs[k] for k in found}) else found
 
 
 def is_floating(x: Any) -> bool:
