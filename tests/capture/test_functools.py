@@ -8,6 +8,7 @@ import torch
 
 import burnish
 
+from ..recorded_events import recorded
 from .call_sequences import Before, ordinary, swing, swinging
 from .caller_programs import program_with_caller
 from .harness import program
@@ -467,7 +468,7 @@ def test_a_compiled_pattern_is_asked():
 
 CACHES = {
     "unbounded": functools.cache,
-    "bounded": functools.lru_cache(maxsize=2),
+    "bounded": functools.lru_cache(maxsize=8),
     "typed": functools.lru_cache(typed=True),
     "empty": functools.lru_cache(maxsize=0),
 }
@@ -502,3 +503,51 @@ def test_result_that_a_cleared_cache_computes_again_is_seen(cache, keywords):
             table("third")
         found = compiled(torch.ones(2), name)
         assert torch.equal(found, fn(torch.ones(2), name))
+
+
+@pytest.mark.parametrize("maxsize", [None, 8])
+@pytest.mark.parametrize("results", [(None, 3, None), ({"name": 1}, {"name": 2}, {}), (1.0, 1.0, 2.0)], ids=str)
+def test_results_of_any_type_are_those_in_the_cache(results, maxsize):
+    state = {}
+
+    @functools.lru_cache(maxsize)
+    def held(name):
+        return state["result"]
+
+    def fn(x, name):
+        return x + 1, held(name)
+
+    compiled = burnish.compile(fn, fullgraph=True, backend="eager")
+    for result in results:
+        state["result"] = result
+        for name in ("name", "other", "name"):
+            assert compiled(torch.ones(2), name)[1] is result
+        held.cache_clear()
+
+
+def test_a_full_cache_that_makes_room_needs_no_other_graph():
+    one = functools.lru_cache(maxsize=1)(lambda name: len(name))
+
+    def fn(x, name):
+        return x * one(name)
+
+    compiled = burnish.compile(fn, fullgraph=True, backend="eager")
+    with recorded("segment") as segments:
+        for name in ("a", "bc") * 6:
+            assert torch.equal(compiled(torch.ones(2), name), fn(torch.ones(2), name))
+    assert len(segments) == 2
+
+
+def test_guards_on_a_cache_do_not_print_what_is_in_it():
+    class Silent:
+        def __repr__(self):
+            raise AssertionError("printed")
+
+    silent = functools.cache(lambda name: Silent())
+    silent("another")
+    compiled = burnish.compile(lambda x, name: (x + 1, silent(name)), backend="eager")
+    compiled(torch.ones(2), "a")
+    with recorded() as events:
+        silent.cache_clear()
+        compiled(torch.ones(2), "a")
+    assert "printed" not in str([vars(event) for event in events])

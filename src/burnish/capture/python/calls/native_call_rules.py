@@ -21,6 +21,7 @@ from ....foundation.torch_private import assert_true
 from ... import breaks
 from ...engine.interpreted_or_native import is_pure_module, is_user_type
 from ...guards.container_reads_past_overrides import elements_of, items_of
+from ...guards.guards import typed_key
 from ...guards.value_or_identity import UNEXPOSED
 from ...interpreter.emulated_frames import NAMED_AFTER_CALLERS
 from ...interpreter.frames import MISSING
@@ -95,32 +96,45 @@ def call_cached(m: Any, function: Any, args: tuple, kwargs: dict) -> Any:
         # Until the cache is cleared, the result stays the one in it.
         m.heap.guard_answer(holds_at_least, source, function.cache_info().currsize)
     else:
-        m.heap.guard_answer(holds_entry, source, *entry)
+        m.heap.guard_answer(holds_entry, source, entry)
     return value
 
 
-def entry_of(function: Any, args: tuple, kwargs: dict) -> tuple[dict, Any, Any] | None:
-    """The table of a cached function, and the key and what is under it for a call with plain arguments. None if the
-    cache makes other keys."""
+class CacheEntry:
+    """What a cached function holds for one call. Reports of guards do not print it: it may be large, and a user's
+    ``__repr__`` would run."""
+
+    def __init__(self, table: dict, key: Any, most: int | None):
+        self.table, self.key, self.most = table, key, most
+        self.held = table[key]
+        """The result, or the link to it of a cache with a bound."""
+
+
+def entry_of(function: Any, args: tuple, kwargs: dict) -> CacheEntry | None:
+    """The entry for a call with plain arguments. None if the cache makes other keys."""
     values = (*args, *kwargs.values())
     if not all(type(each) in value_kinds.SIMPLE for each in values) or not hasattr(function, "cache_parameters"):
         return None
     kinds = tuple(map(type, values)) if function.cache_parameters()["typed"] else ()
     parts = gc.get_referents(function)
     marks = [(each,) for each in parts if type(each) is object] if kwargs else [()]  # between arguments and keywords
-    table = next(each for each in parts if type(each) is dict and each is not function.__dict__)
+    table = [each for each in parts if type(each) is dict and each is not function.__dict__][-1]  # after all results
     for mark in marks:
         key: Any = (*args, *mark, *itertools.chain.from_iterable(kwargs.items()), *kinds)
         if len(key) == 1 and type(key[0]) in (int, str):
             key = key[0]
         if key in table:
-            return table, key, table[key]
+            return CacheEntry(table, key, function.cache_info().maxsize)
     return None
 
 
-def holds_entry(function: Any, table: dict, key: Any, entry: Any) -> bool:
-    """Whether the cache still has the result of that call: it was neither cleared nor has the entry made room."""
-    return table.get(key) is entry
+def holds_entry(function: Any, entry: CacheEntry) -> bool:
+    """Whether the cache still has the result of that call. That a full one does not says nothing: it made room for
+    other entries, and was not cleared."""
+    if function.cache_info().currsize == entry.most:
+        return True
+    found = entry.table.get(entry.key, MISSING)
+    return found is entry.held or type(found) in value_kinds.SIMPLE and typed_key(found) == typed_key(entry.held)
 
 
 def ask_cache(function: Any, args: tuple, kwargs: dict) -> None:
