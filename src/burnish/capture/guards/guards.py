@@ -324,7 +324,7 @@ def unequal(v: str, expected: Any, writer: CheckWriter) -> str:
     kind = type(expected)
     if kind is float:
         if math.isnan(expected):
-            return f"{v} is not {writer.constant(expected)}"  # the same in a list is found by its identity
+            return f"type({v}) is not float or {v} == {v}"
         if expected == 0.0:
             return f"type({v}) is not float or repr({v}) != {repr(expected)!r}"
     if kind is complex:
