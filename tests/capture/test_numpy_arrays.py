@@ -208,6 +208,7 @@ READERS = {
     "added": lambda x, a: x + a.max(),
     "taken from": lambda x, a: a.max() - x,
     "root": lambda x, a: x * math.sqrt(a.sum()),
+    "two numbers": lambda x, a: x * math.hypot(a[0], a[2]) + math.atan2(1.0, a[2]),
     "text": lambda x, a: (x * 2, f"{a.max():.2f}"),
 }
 

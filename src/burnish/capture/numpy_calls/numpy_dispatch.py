@@ -42,8 +42,9 @@ def call(m: Any, function: Any, args: tuple, kwargs: dict) -> Any:
 
 def apply(m: Any, operation: Callable, *operands: Any) -> Any:
     """An operator on arrays or NumPy scalars."""
-    if operation in FROM_MATH and operands and is_data(m, operands[0]):
-        return m.call(operation, (operand_of(m, float, operands[0]), *operands[1:]), {})
+    if operation in FROM_MATH and any([is_data(m, operand) for operand in operands]):
+        numbers = [number_in(m, each) if is_data(m, each) else each for each in operands]
+        return m.call(operation, tuple(numbers), {})
     if not any([is_data(m, operand) for operand in operands]):
         if operation in numpy_folding.IN_PLACE and is_own(m, operands[0]) and are_constant(m, operands):
             return m.plainly(operation, *map(numpy_folding.settled, operands))
@@ -77,6 +78,10 @@ def python_number_of(m: Any, value: Any) -> Any:
     if not is_data(m, value) or value.dtype.kind not in KINDS:
         return MISSING
     return operand_of(m, KINDS[value.dtype.kind], value)
+
+
+def number_in(m: Any, value: Any) -> Any:
+    return operand_of(m, KINDS.get(value.dtype.kind, float), value)
 
 
 def operand_of(m: Any, kind: type, value: Any) -> Any:

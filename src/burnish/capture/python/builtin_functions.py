@@ -123,7 +123,7 @@ def _math(function: Callable) -> Callable:
             return live_scalars.apply(function, *args) if live_scalars.has_result(function, *args) else MISSING
         if args and issubclass(type(args[0]), torch.Tensor):
             return m.perform(function, *args, **kwargs)
-        if args and type(args[0]) in value_kinds.NUMPY and not kwargs:
+        if not kwargs and any([type(a) in value_kinds.NUMPY for a in args]):
             return numpy_dispatch.apply(m, function, *args)
         name = {abs: "__abs__", round: "__round__", math.floor: "__floor__", math.ceil: "__ceil__"}.get(function)
         if name and args and value_kinds.python_method(m, args[0], name):
