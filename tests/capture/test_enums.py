@@ -161,3 +161,15 @@ def test_properties_of_members_that_enum_makes_are_followed():
             found, *facts = compiled(torch.ones(3), size)
             expected, *expected_facts = fn(torch.ones(3), size)
             assert torch.equal(found, expected) and facts == expected_facts
+
+
+def test_text_of_a_member_is_what_its_class_makes_of_it():
+    class Size(enum.Enum):
+        SMALL = 1
+
+        def __str__(self):
+            return f"{self.name} of {count}"
+
+    compiled = burnish.compile(lambda x: (x + 1, f"{Size.SMALL}"), backend="eager")
+    for count in (1, 2, 2, 3):  # noqa: B007
+        assert compiled(torch.ones(1))[1] == f"SMALL of {count}"

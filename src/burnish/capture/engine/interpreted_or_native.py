@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import builtins
 import dis
+import enum
 import functools
 import inspect
 import os.path
@@ -63,6 +64,7 @@ STDLIB = frozenset(sys.stdlib_module_names)
 NO_LEAVES = frozenset(
     (
         typing._BaseGenericAlias.__call__,  # type: ignore[attr-defined]
+        enum.Enum.__format__,  # calls the member's __str__
         typing._no_init_or_replace_init,  # type: ignore[attr-defined]  # assigns to the class
         types.new_class,  # each call makes another class, and asks the bases
         types.prepare_class,
