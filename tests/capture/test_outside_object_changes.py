@@ -193,6 +193,18 @@ def test_slot_that_has_no_value_at_first(fn):
     reads()
 
 
+def test_code_that_a_program_gives_the_compiled_function_is_seen():
+    def fn(x, by=2):
+        return x * by
+
+    compiled = burnish.compile(fn, fullgraph=True, backend="eager")
+    first = fn.__code__
+    others = (lambda x, by: x + by).__code__, (lambda x, other, *rest: (x - other, rest)).__code__
+    for fn.__code__ in (first, first, *others, first):
+        for args in ((), (3,)):
+            assert str(compiled(torch.ones(2), *args)) == str(fn(torch.ones(2), *args))
+
+
 def test_code_that_a_program_gives_a_function_is_seen():
     def helper(x):
         return x + 1

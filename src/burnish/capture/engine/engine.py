@@ -33,6 +33,7 @@ from ..guards.arguments_of_eager_calls import EagerCallArguments
 from ..guards.tensor_metadata import restore_state
 from ..interpreter import argument_binding, keyboard_interrupts
 from ..interpreter.bytecode_decoder import decode
+from ..interpreter.decoded_code import Code
 from ..interpreter.frames import UNBOUND, Frame
 from ..interpreter.frames_to_slots import SlotLayout, take_apart
 from ..interpreter.instruction_loop import Machine
@@ -73,14 +74,18 @@ class Program:
         self.ran_compiled = False  # whether the last call ran a graph
         self.first_call: EagerCallArguments | None = None  # one that ran as plain Python, because of a stance
         self.others: dict[Any, Program] = {}  # by backend: see ``with_backend``
-        code = decode(function.__code__)
+        code = self.read_code()
         frame = Frame(code, function.__globals__, function.__builtins__, [])  # type: ignore[attr-defined]
-        self.code = code
-        self.bind = make_binder(function)
         shown = code.co if subject is None else code_of(subject) or code.co
         location = breaks.Location(shown.co_filename, shown.co_firstlineno, options.name or shown.co_qualname)
         self.entry = Continuation(None, "entry", location)
         self.entry_globals, self.entry_builtins = frame.globals, frame.builtins
+
+    def read_code(self) -> Code:
+        """The code of the function, which a program may replace, and how its arguments are bound."""
+        self.code = decode(self.function.__code__)
+        self.bind = make_binder(self.function)
+        return self.code
 
     def forget(self) -> None:
         """Drop everything compiled."""
@@ -343,7 +348,7 @@ def make_binder(function: FunctionType) -> Callable:
     if co.co_kwonlyargcount == 0 and not co.co_flags & 12:
 
         def bind_simple(fn: FunctionType, args: tuple, kwargs: dict) -> list:
-            if not kwargs and len(args) == n:
+            if not kwargs and len(args) == n and fn.__code__ is co:
                 return list(args)
             return argument_binding.bind(fn, args, kwargs)
 

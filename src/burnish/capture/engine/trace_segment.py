@@ -450,6 +450,8 @@ def start_frame(program: Program, tracer: Tracer, continuation: Continuation, sl
     """Frames with the slots' values, each value known to the tracer."""
     heap = tracer.heap
     if continuation.layout is None:
+        if program.function.__code__ is not program.code.co:
+            program.read_code()
         values = []
         heap.arguments = program.code.args_total - bool(program.code.co.co_flags & inspect.CO_VARKEYWORDS)
         for i, value in enumerate(slots):
