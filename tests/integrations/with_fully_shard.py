@@ -90,3 +90,41 @@ def test_an_error_in_the_forward_leaves_the_module_as_it_was(one_process):
     with pytest.raises(RuntimeError, match="shapes cannot be multiplied"):
         block(torch.randn(3, 5))
     assert "forward" not in vars(block._orig_mod)
+
+
+def test_compiled_code_may_call_a_sharded_block_that_is_compiled_whole(one_process):
+    block = Net().blocks[0]
+    x = torch.randn(3, 16)
+    wanted = block(x) + 1
+    block = fully_shard(burnish.compile(block, fullgraph=True))
+    outer = burnish.compile(lambda x: block(x) + 1)
+    for _ in range(3):
+        torch.testing.assert_close(outer(x), wanted)
+
+
+def test_a_class_that_is_assigned_and_taken_back(one_process):
+    block = burnish.compile(Net().blocks[0])
+    before = block.__class__
+    block.__class__ = type("More", (before,), {"added": lambda self: "added"})
+    assert block.added() == "added" and isinstance(block, before) and not hasattr(block, "missing")
+    block._orig_mod = torch.nn.Linear(3, 3)
+    assert block.added() == "added" and not hasattr(block, "missing")
+    block.__class__ = before
+    assert not hasattr(block, "added") and block.__class__.__name__ == "Linear"
+
+
+def test_forward_may_assign_itself_between_hooks(one_process):
+    class Once(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.inner = nn.Linear(4, 4)
+
+        def forward(self, x):
+            self.forward = lambda x: self.inner(x) * 2
+            return self.inner(x)
+
+    net = Once()
+    plain, compiled = fully_shard(copy.deepcopy(net)), fully_shard(burnish.compile(net))
+    x = torch.randn(2, 4)
+    for _ in range(3):
+        torch.testing.assert_close(compiled(x), plain(x))

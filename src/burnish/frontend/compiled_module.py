@@ -153,10 +153,16 @@ class CompiledModule(torch.nn.Module):
 
     def _added_member(self, name: str) -> Any:
         """A member of a class that was derived from the wrapper's and assigned to it, as ``fully_shard`` does."""
-        shown = self.__dict__["_shown_class"]
-        added = shown.__mro__[: shown.__mro__.index(_shown_class(type(self._orig_mod)))]
+        shown, base = self.__dict__["_shown_class"], self.__dict__["_shown_base"]
+        added = shown.__mro__[: shown.__mro__.index(base)]
         found = next((kind.__dict__[name] for kind in added if name in kind.__dict__), None)
         return found.__get__(self, shown) if hasattr(found, "__get__") else found
+
+    def _show_class(self, value: type) -> None:
+        base = self.__dict__.get("_shown_base", self.__class__)
+        self.__dict__.update(_shown_class=value, _shown_base=base)
+        if value is base:
+            del self.__dict__["_shown_class"], self.__dict__["_shown_base"]
 
     def _apply(self, *args: Any, **kwargs: Any) -> Any:
         added = self._added_member("_apply") if "_shown_class" in self.__dict__ else None
@@ -172,8 +178,8 @@ class CompiledModule(torch.nn.Module):
             self._orig_mod.forward = self._unwrapped(value)
         elif name == "_compile_kwargs":
             self.__dict__["_asked"] = value
-        elif name == "__class__" and issubclass(value, self.__class__):
-            self.__dict__["_shown_class"] = value
+        elif name == "__class__" and issubclass(value, self.__dict__.get("_shown_base", self.__class__)):
+            self._show_class(value)
         else:
             setattr(self._orig_mod, name, value)
 

@@ -42,5 +42,6 @@ class ForwardBetweenHooks:
         try:
             return module._call_impl(*args, **kwargs)
         finally:
-            del members["forward"]
-            members.update(before)
+            if members.get("forward") is self.compiled:  # otherwise the program has assigned or deleted it
+                del members["forward"]
+                members.update(before)

@@ -48,6 +48,9 @@ def call_module(m: Any, module: torch.nn.Module, args: tuple, kwargs: dict) -> A
     if isinstance(module, torch.jit.ScriptModule):
         m.stop(breaks.FOREIGN_COMPILED, f"a call of the scripted module {kind.__qualname__}")
     if hasattr(kind, "__burnish_original__"):
+        between = module.__dict__.get("_between_hooks")
+        if between is not None and between.is_needed(module):
+            m.stop(breaks.COLLECTIVE_CALL, f"{kind.__qualname__} has hooks of torch.distributed")
         inner = module.__dict__.get("__burnish_program__")
         return inner_whole_graphs.call_inside(m, inner, inside(m, module), args, kwargs)
     found, _ = lookup(m, kind, "__call__")
