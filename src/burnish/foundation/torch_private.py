@@ -110,7 +110,7 @@ ATTRIBUTES = {
         _use_count _version
     """,
     "nn.Module": """
-        _backward_hooks _call_impl _compiled_call_impl _forward_hooks _forward_pre_hooks _get_backward_hooks
+        _apply _backward_hooks _call_impl _compiled_call_impl _forward_hooks _forward_pre_hooks _get_backward_hooks
         _get_backward_pre_hooks _is_full_backward_hook _load_from_state_dict _modules
     """,
     "optim.Optimizer": "_optimizer_step_post_hooks _optimizer_step_pre_hooks _warned_capturable_if_run_uncaptured",

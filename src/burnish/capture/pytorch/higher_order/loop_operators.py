@@ -275,7 +275,7 @@ def operator_called(m: Any, args: tuple, kwargs: dict) -> Any:
     for value in args[1:]:
         m.heap.expose(value)
     guard_before_native_read.settle_all(m, args[-1])
-    return or_before(m, f"the operator {args[0]._name}", lambda: rule(m, args, tuple(args[-1])))
+    return or_before(m, f"the operator {args[0].name()}", lambda: rule(m, args, tuple(args[-1])))
 
 
 Given = tuple[Any, ...] | None
