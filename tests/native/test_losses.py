@@ -68,8 +68,6 @@ LOSSES = {
     "TripletMarginWithDistance": (nn.TripletMarginWithDistanceLoss, {"distance_function": similar}, X, Y, X.flip(0)),
     "CTC": (nn.CTCLoss, {"zero_infinity": True}, SPEECH, *SPOKEN),
 }
-EAGER = {"CTC": "depends on data"}
-"""Those that look at data are not compiled, and say so."""
 
 
 def world(loss, values):
@@ -94,19 +92,14 @@ def check(name, reduction):
     kind, options, *values = LOSSES[name]
     seen = alike(world(kind(reduction=reduction, **options), values), lambda i: (), steps=3)
     assert seen.breaks == []
-    if name in EAGER:
-        assert EAGER[name] in seen.refused[0]
-    else:
-        assert (seen.refused, seen.planned) == ([], 2)
+    assert (seen.refused, seen.planned) == ([], 2)
 
 
-@pytest.mark.falls_back("refused", only=r"CTC")
 @pytest.mark.parametrize("name", LOSSES)
 def test_means_of_losses_and_their_gradients_are_eagers(name):
     check(name, "mean")
 
 
-@pytest.mark.falls_back("refused", only=r"CTC.*")
 @pytest.mark.slow
 @pytest.mark.parametrize("reduction", ["none", "sum"])
 @pytest.mark.parametrize("name", LOSSES)
