@@ -81,9 +81,7 @@ def test_a_result_assumed_constant_is_asked_for_once():
 
 def test_a_substitute_of_torchs_is_interpreted_in_place_of_the_original(monkeypatch):
     original = operator.length_hint
-    monkeypatch.setitem(
-        builtin_functions.BUILTINS, original, builtin_functions.BUILTINS[original]
-    )
+    monkeypatch.setitem(builtin_functions.BUILTINS, original, builtin_functions.BUILTINS[original])
     calls = []
 
     @torch.compiler.substitute_in_graph(original)
