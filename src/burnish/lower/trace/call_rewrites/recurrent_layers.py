@@ -21,6 +21,7 @@ from ....ops.library.recurrent_shape_rules import RECURRENT, RECURRENT_BACKWARD,
 from ....tensors.device_facts import DEVICES, facts_of
 from ..aten_tracer import AtenTracer
 from .second_derivatives import refuse_second_derivatives
+from .unseen_writes import refuse_unseen_writes
 
 KINDS = {
     VF.gru: "gru",
@@ -108,6 +109,7 @@ class Recurrent(torch.autograd.Function):
         tracer, wanted = ctx.tracer, tuple(ctx.needs_input_grad[2:])
         ticket, *tensors = ctx.saved_tensors
         values = [t.value for t in tensors]
+        refuse_unseen_writes(tracer.graph, ticket.value.node, values)
         types = tuple(gradient_type(v.type) for v, is_wanted in zip(values, wanted, strict=True) if is_wanted)
         args = ticket.value, [g if g is None else g.value for g in gradients[:-1]], values, wanted
         found = iter(tracer.graph.add(RECURRENT_BACKWARD, args, {}, types, tracer.line))
