@@ -20,7 +20,7 @@ from ....ops.library.ctc_loss_shape_rules import CTC_LOSS, CTC_LOSS_BACKWARD, ct
 from ....tensors.device_facts import DEVICES
 from ..aten_tracer import AtenTracer
 from ..trace_tensor import TraceTensor
-from .second_derivatives import refuse_second_derivatives
+from .second_derivatives import differentiable_once
 from .unseen_writes import refuse_unseen_writes
 
 NAMES = "log_probs", "targets", "input_lengths", "target_lengths", "blank", "reduction", "zero_infinity"
@@ -82,12 +82,15 @@ class CTCLoss(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *gradients: Any) -> tuple:
-        refuse_second_derivatives("a CTC loss")
         tracer = ctx.tracer
         ticket, *saved = ctx.saved_tensors
         values = [t.value for t in saved]
         refuse_unseen_writes(tracer.graph, ticket.value.node, values)
         args = ticket.value, gradients[0].value, values
         kind = ctc_loss_gradient(ticket.value.type, gradients[0].value.type, [v.type for v in values])
-        made = tracer.tensor(tracer.graph.add(CTC_LOSS_BACKWARD, args, {}, kind, tracer.line))
+
+        def run() -> tuple[Any]:
+            return (tracer.tensor(tracer.graph.add(CTC_LOSS_BACKWARD, args, {}, kind, tracer.line)),)
+
+        (made,) = differentiable_once("a CTC loss", run, [*gradients, *saved])
         return None, None, made, None, None, None
