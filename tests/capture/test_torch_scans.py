@@ -469,3 +469,20 @@ def test_operator_of_a_loop_whose_closure_gets_gradients_raises_the_error_of_tor
     for f in (fn, compiled, compiled, compiled):
         with pytest.raises(AssertionError, match="convert all Tensors to FakeTensors"):
             f(torch.ones(4, 3, requires_grad=True))
+
+
+CLOSURES = {
+    "map": lambda x, w: OPERATORS.map_impl(lambda row, v: [row * w], [x], [w])[0],
+    "scan": lambda x, w: OPERATORS.scan(lambda c, row, v: [c * w, row * w], [x[0] * 0], [x], [w])[1],
+    "while loop": lambda x, w: OPERATORS.while_loop(lambda c, v: c.sum() < 9, lambda c, v: [c * 2 + w], (x[0],), (w,))[
+        0
+    ],
+}
+
+
+@pytest.mark.parametrize("kind", CLOSURES)
+def test_a_closure_that_is_also_an_argument_of_a_loop_raises_the_error_of_torch(kind):
+    compiled = burnish.compile(CLOSURES[kind], backend=operators)
+    for f in (CLOSURES[kind], compiled, compiled, compiled):
+        with pytest.raises(AssertionError, match="convert all Tensors to FakeTensors"):
+            f(torch.ones(4, 3, requires_grad=True), torch.ones(3, requires_grad=True)).sum().backward()

@@ -83,3 +83,16 @@ def test_with_a_written_argument_that_gets_gradients_it_is_plain_python():
             f(given, buffer)
             found.append(torch.autograd.grad(buffer.sum(), given))
         torch.testing.assert_close(found[1], found[0])
+
+
+@pytest.mark.parametrize("backend", [plain, ahead])
+def test_with_a_gradient_hook_on_an_unused_output_it_is_plain_python(backend):
+    def fn(x):
+        first, second = Two.apply(x)
+        second.register_hook(lambda gradient: gradient * 2)
+        return first * 2
+
+    compiled = burnish.compile(fn, backend=backend)
+    for f in (fn, compiled, compiled, compiled):
+        with pytest.raises(TypeError, match="NoneType"):
+            f(torch.randn(3, requires_grad=True)).sum().backward()

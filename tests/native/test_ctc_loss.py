@@ -111,3 +111,50 @@ def test_an_error_of_a_ctc_loss_comes_after_the_writes_before_it():
                 run(x, noted, words, positions + 100, lengths)
             worlds.append((str(caught.value), noted.tolist()))
     assert worlds[0] == worlds[1]
+
+
+def after_a_write(compiler, which, reduction, is_inside):
+    """Gradients, or the kind of error, where something is written to between forward and backward."""
+
+    def write(made, scores, words, positions, lengths):
+        if which == "lengths":
+            positions.sub_(1), lengths.sub_(1)
+        elif which == "loss":
+            made.mul_(2)
+        else:
+            scores.data.mul_(2)
+
+    def fn(x, *given):
+        scores = (x * 2).log_softmax(-1)
+        made = F.ctc_loss(scores, *given, reduction=reduction)
+        if is_inside:
+            write(made, scores, *given)
+        return made, scores
+
+    run, found = compiler(fn), []
+    for seed in range(3):
+        torch.manual_seed(seed)
+        x, *given = speech(0)
+        x = torch.cat([x, x[..., :2]], -1).requires_grad_()
+        made, scores = run(x, *given)
+        if not is_inside:
+            write(made, scores, *given)
+        try:
+            found.append(torch.autograd.grad(made.sum(), x)[0])
+        except RuntimeError as error:
+            found.append("modified by an inplace operation" in str(error))
+    return found
+
+
+@pytest.mark.falls_back("refused")
+@pytest.mark.parametrize("is_inside", [True, False])
+@pytest.mark.parametrize("reduction", ["none", "mean"])
+@pytest.mark.parametrize("which", ["lengths", "loss", "scores through .data"])
+def test_a_write_between_a_ctc_loss_and_its_backward_is_eagers(which, reduction, is_inside):
+    with patch(never_slower=False):
+        mine, theirs = (after_a_write(c, which, reduction, is_inside) for c in (burnish.compile, lambda fn: fn))
+    for found, wanted in zip(mine, theirs, strict=True):
+        if isinstance(wanted, bool):
+            assert found is wanted
+        else:
+            torch.testing.assert_close(found, wanted)

@@ -98,3 +98,22 @@ def test_backward_of_a_layer_may_run_twice_and_weights_changed_between_are_an_er
             model.weight_hh_l0.mul_(2)
         with pytest.raises(RuntimeError, match="modified by an inplace operation"):
             loss.backward()
+
+
+@pytest.mark.falls_back("refused")
+@pytest.mark.parametrize("layer", [nn.GRU, nn.RNN])
+def test_a_write_through_data_between_a_recurrent_layer_and_its_backward_is_seen(layer):
+    net = layer(3, 4)
+
+    def fn(x):
+        scaled = x * 2
+        made = net(scaled)[0]
+        scaled.data.mul_(2)
+        return made, scaled
+
+    x = torch.randn(5, 2, 3)
+    wanted = torch.autograd.grad(fn(x)[0].sum(), list(net.parameters()))
+    with patch(never_slower=False):
+        compiled = burnish.compile(fn)
+        for _ in range(3):
+            torch.testing.assert_close(torch.autograd.grad(compiled(x)[0].sum(), list(net.parameters())), wanted)

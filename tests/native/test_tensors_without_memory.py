@@ -116,6 +116,49 @@ def same(make):
 """)
 
 
+FLAT = """
+FLAT = {
+    "a product": lambda x: x.sgn() * x.exp(),
+    "a product with infinity": lambda x: (x * 1000).exp().sgn(),
+    "a view": lambda x: x.t().sgn().reshape(-1) * 2,
+    "zeros alone": lambda x: x.sgn(),
+    "a transposed view alone": lambda x: x.t().sgn(),
+    "a matrix product": lambda x: (x @ x).sgn() @ x,
+    "another dtype": lambda x: x.double().sgn() * x,
+    "an absolute value": lambda x: x.abs() ** 3,
+    "a loss": lambda x: torch.nn.functional.l1_loss(x.exp(), x),
+}
+
+def penalty(x, f):
+    (slope,) = torch.autograd.grad(f(x).sum(), x, create_graph=True)
+    return f(x).sum() + slope.square().sum(), slope.detach()
+
+def both(run):
+    x = values.clone().requires_grad_()
+    made, *more = run(x)
+    (slope,) = torch.autograd.grad(made.sum(), x)
+    return [(t._is_zerotensor(), t.clone()) for t in (made.detach(), *more, slope)]
+
+def same(name):
+    f = FLAT[name]
+    for function in (lambda x: (f(x),), lambda x: penalty(x, f)):
+        compiled = burnish.compile(function, options={"never_slower": False})
+        wanted = torch.cat([t.flatten() for _, t in both(function)])
+        for _ in range(3):
+            found = both(compiled)
+            assert [zero for zero, _ in found] == [zero for zero, _ in both(function)], name
+            found = torch.cat([t.flatten() for _, t in found])
+            torch.testing.assert_close(found, wanted, equal_nan=True)
+    return True
+
+KINDS = FLAT
+"""
+
+
+def test_gradients_that_are_zero_everywhere_flow_on_as_in_eager():
+    equal_to_eager(FLAT)
+
+
 @pytest.mark.parametrize("transform", [torch.func.jvp, torch.func.vjp])
 def test_a_compiled_result_is_differentiated_inside_a_transform(transform):
     def result(f):

@@ -68,7 +68,9 @@ class Builder:
         return x if x.type.stride == stride else self.apply(RESTRIDE, (x, stride))
 
     def copy(self, x: Value) -> Value:
-        """A copy in its own memory."""
+        """A copy in its own memory. Zeros that have none, which no kernel can read, are made once more."""
+        if x.node is not None and x.node.op.name == "aten._efficientzerotensor.default":
+            return self.apply_typed(x.node.op, x.node.args, x.node.kwargs, (x.type,))[0]  # type: ignore[return-value]
         return self.apply(RESTRIDE, (x, x.type.stride))
 
     def reduce(self, op: str, x: Value, dims: Iterable[int], keep: bool = True) -> Value:

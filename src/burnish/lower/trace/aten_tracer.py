@@ -25,7 +25,7 @@ from ...ir.untraceable_graph import NumberLost, Untraceable
 from ...ops.operator_record import Op, lookup
 from ...tensors.fit_size_formulas import GivenSize
 from ...tensors.in_place_names import VIEW_OF_RESHAPING
-from ...tensors.tensor_types import TensorType, has_stride
+from ...tensors.tensor_types import TensorType, contiguous_stride, has_stride
 from .expand_foreach import rule_for
 from .inference_mode_and_dispatch_keys import inference_mode_of_result
 from .number_inputs import NumberInputs, tensor_of_number
@@ -38,6 +38,9 @@ from .validate_call_in_eager import verify_accepted_by_eager
 
 ITEM = torch.ops.aten._local_scalar_dense.default
 TO_COPY = torch.ops.aten._to_copy.default
+ZEROS_WITHOUT_MEMORY = torch.ops.aten._efficientzerotensor.default
+"""What autograd makes for a gradient that is zero everywhere. The tracer's has the same dispatch key, so that torch
+computes with it as in eager: a product with infinity is zero. Where it is read as data, the graph has zeros."""
 
 
 @dataclass(slots=True)
@@ -83,6 +86,8 @@ class AtenTracer:
         self.overwritten: tuple[int, ...] = ()
         """The positions of inputs that the caller writes to as soon as forward has run."""
         self.is_backward = False
+        self.zeros: dict[Value, Value] = {}
+        """Outputs that are zeros without memory, by those with memory."""
         self.picked: list[tuple[Node, Value]] = []
         """Copies made in place of views, and the bases of the views."""
         self.has_custom = False
@@ -132,10 +137,21 @@ class AtenTracer:
         if isinstance(out, TraceTensor):
             if out.is_conj() or out.is_neg() or is_seen and is_view_through_lazy(out.value):
                 raise Untraceable("an output is a lazily conjugated tensor, or a view of one")
-            return out.value
+            return out.value if not out._is_zerotensor() else self.zeros_without_memory(out)
         if isinstance(out, torch.Tensor):
             return self.constant(out)
         return self.numbers.unwrapped(out)
+
+    def zeros_without_memory(self, out: TraceTensor) -> Value:
+        """Such an output, which the program cannot write to."""
+        value, type = out.value, out.value.type
+        if type.stride != contiguous_stride(type.shape):
+            raise Untraceable("an output is a view of zeros without memory")
+        if value not in self.zeros:
+            options = {"dtype": type.dtype, "layout": torch.strided, "device": type.device}
+            made = self.graph.add(lookup(ZEROS_WITHOUT_MEMORY), (list(type.shape),), options, type, self.line)
+            self.zeros[value] = made  # type: ignore[assignment]
+        return self.zeros[value]
 
     def __torch_dispatch__(self, func: Any, types: Any, args: tuple = (), kwargs: Any = None) -> Any:
         if func is ITEM:
@@ -145,6 +161,9 @@ class AtenTracer:
             rule = tensor_of_number  # torch hands over the number that it has made a tensor of
         if rule is not None:
             return self.again(rule, args, kwargs or {})
+        if func is ZEROS_WITHOUT_MEMORY:
+            zeros = self.perform(torch.ops.aten.zeros.default, args, kwargs)
+            return TraceTensor.make(zeros.value, is_zero=True)
         func = declared(func, args)
         signature = signature_of(func)
         if signature.why_not is not None:

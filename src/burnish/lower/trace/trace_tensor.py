@@ -6,7 +6,14 @@ from typing import Any
 
 import torch
 
-from ...foundation.torch_private import disabled_torch_function_impl, make_wrapper_subclass, set_conj, set_neg
+from ...foundation.torch_private import (
+    DispatchKey,
+    DispatchKeySet,
+    disabled_torch_function_impl,
+    make_wrapper_subclass,
+    set_conj,
+    set_neg,
+)
 from ...ir.alias_analysis import aliased_argument
 from ...ir.graph import Value
 from ...ir.untraceable_graph import Untraceable
@@ -20,7 +27,8 @@ class TraceTensor(torch.Tensor):
     value: Value
 
     @staticmethod
-    def make(value: Value, storage_offset: int = 0) -> TraceTensor:
+    def make(value: Value, storage_offset: int = 0, is_zero: bool = False) -> TraceTensor:
+        """`is_zero`: see `zero_tensor`."""
         type = value.type
         made = make_wrapper_subclass(
             TraceTensor,
@@ -29,6 +37,7 @@ class TraceTensor(torch.Tensor):
             storage_offset=storage_offset,
             dtype=type.dtype,
             device=type.device,
+            **ZERO_TENSOR if is_zero else {},
         )
         made.value = value
         return made
@@ -44,6 +53,8 @@ class TraceTensor(torch.Tensor):
         raise Untraceable(f"{func} was called outside the trace")
 
 
+ZERO_TENSOR: dict[str, Any] = {"_extra_dispatch_keys": DispatchKeySet(DispatchKey.ZeroTensor)}
+
 LAZY = {
     torch.ops.aten._conj.default: (set_conj, torch.Tensor.is_conj),
     torch.ops.aten._neg_view.default: (set_neg, torch.Tensor.is_neg),
@@ -52,10 +63,12 @@ LAZY = {
 
 def mark_lazy_view(func: Any, args: tuple, made: TraceTensor) -> TraceTensor:
     """Set the conj or neg bit of a view that has it in eager: torch's C++ code reads it
-    (`ops.elementwise.lazy_conj_neg`)."""
+    (`ops.elementwise.lazy_conj_neg`). A view of zeros without memory is such zeros, too."""
     x = args[0] if args else None
     if not isinstance(x, TraceTensor) or not func._schema.returns[0].alias_info:
         return made
+    if x._is_zerotensor():
+        made = TraceTensor.make(made.value, made.storage_offset(), is_zero=True)
     for turns, (turn, is_turned) in LAZY.items():
         if is_turned(x) != (func is turns):
             turn(made, True)

@@ -1,7 +1,7 @@
 """The CTC loss of tensors of lengths: run eagerly, forward and backward, as two library calls.
 
     loss, ticket = ctc_loss(scores, words, score_lengths, word_lengths, 0, 1, True, wanted=True)
-    gradient = ctc_loss_backward(ticket, loss_gradient, [scores, words, score_lengths, word_lengths])
+    gradient = ctc_loss_backward(ticket, loss_gradient, [scores, words])
 
 Eager saves a table for backward whose size depends on the longest target. The `ticket`, an empty tensor, carries it.
 """
@@ -26,7 +26,7 @@ def ctc_loss(
 ) -> torch.Tensor | tuple[torch.Tensor, torch.Tensor]:
     """`scores` are logarithms of probabilities. `wanted`: whether their gradient is."""
     # `.data` has a version counter of its own: other tensors in the same memory may be written to. The program ensures
-    # that these are not, since they are operands of its backward call.
+    # that scores and targets are not, since they are operands of its backward call. Autograd copies the lengths.
     given = [t.data for t in (scores, targets, score_lengths, target_lengths)]
     given[0].requires_grad_(wanted)
     with torch.set_grad_enabled(wanted):
@@ -39,7 +39,7 @@ def ctc_loss(
 
 
 def ctc_loss_backward(ticket: torch.Tensor, gradient: torch.Tensor, inputs: Sequence[torch.Tensor]) -> torch.Tensor:
-    """`inputs` are those of forward: autograd saves them, so they must not be written to before."""
+    """`inputs` are what autograd saves, so they must not be written to before."""
     loss, scores = ticket.kept  # type: ignore[attr-defined]
     return torch.autograd.grad(loss, scores, gradient, retain_graph=True)[0]
 

@@ -25,6 +25,8 @@ class SeesUnused(NamedTuple):
 
     def why_not_kept(self, m: Any, rebuilder: Any, leaving: list[torch.Tensor]) -> str | None:
         """When the segment is closed. ``leaving``: the values that leave it."""
+        if any(hook.runs_in_backward for hook in m.traced_hooks):
+            return self.why  # a gradient hook of an unused output gets None
         written = {handle.key for handle in writes_of_calls.written_inputs(m.recorder)}
         given = [example for key, example in enumerate(m.recorder.examples) if key in written]
         learning = [x for x in (*leaving, *given) if isinstance(x, torch.Tensor) and x.requires_grad]

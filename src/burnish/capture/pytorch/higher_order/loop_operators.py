@@ -103,13 +103,18 @@ class Functions(Branch):
         del recorder.calls[self.at :]
         return made
 
-    def check_flat(self, answer: Any, more: tuple) -> None:
-        """Of an operator that the program calls itself, with ``more`` arguments for its functions. In eager, gradients
-        flow to the arguments only."""
+    def arguments(self, *values: Any) -> tuple:
+        """The examples, and the numbers among the values that they stand for."""
+        examples = iter(self.examples)
+        return tuple([x if isinstance(x, (int, float)) else next(examples) for x in values])
+
+    def check_flat(self, answer: Any) -> None:
+        """Of an operator that the program calls itself. In eager, gradients flow to its arguments only, of which the
+        functions are given copies."""
         if type(answer) not in (tuple, list) or not all(isinstance(x, torch.Tensor) for x in answer):
             self.refuse("a result that is not a list of tensors")
         read = list(self.operands.values())[len(self.examples) :]
-        if torch.is_grad_enabled() and any(x.requires_grad and not any(x is y for y in more) for x in read):
+        if torch.is_grad_enabled() and any(x.requires_grad for x in read):
             self.refuse("gradients of a tensor that is not among the arguments")
 
     def lifted(self) -> list[torch.Tensor]:
@@ -125,14 +130,15 @@ class Functions(Branch):
 
 def scan(m: Any, args: tuple, more: Given) -> Any:
     combine, init, xs, *_ = args[1:]
-    functions = Functions(m, "scan", [*carried(m, init, xs), *elements(m, xs)])
-    answer = functions.record(combine, (*functions.examples, *(more or ())))
+    tensors = tensors_among(more)
+    functions = Functions(m, "scan", [*carried(m, init, xs), *elements(m, xs), *carried(m, tensors, ())])
+    answer = functions.record(combine, functions.arguments(*init, *xs, *(more or ())))
     if more is None:
         check_carried(functions, init, pytree.tree_leaves(answer[0]))
         return perform(m, args[0], functions, (list(init), list(xs)), answer)
-    functions.check_flat(answer, more)
+    functions.check_flat(answer)
     check_carried(functions, init, list(answer[: len(init)]))
-    return tuple(perform(m, args[0], functions, (list(init), list(xs)), answer))
+    return tuple(perform(m, args[0], functions, (list(init), list(xs)), answer, tensors))
 
 
 def while_loop(m: Any, args: tuple, more: Given) -> Any:
@@ -141,16 +147,17 @@ def while_loop(m: Any, args: tuple, more: Given) -> Any:
         from ...python.polyfills import loop_polyfills  # few programs have such loops
 
         return m.call(loop_polyfills.while_loop, (go_on, body, tuple(init)), {})
-    functions = Functions(m, "while_loop", carried(m, init, ()))
-    given = (*functions.examples, *(more or ()))
+    tensors = tensors_among(more)
+    functions = Functions(m, "while_loop", [*carried(m, init, ()), *carried(m, tensors, ())])
+    given = functions.arguments(*init, *(more or ()))
     truth = functions.record(go_on, given)
     if not isinstance(truth, torch.Tensor) or truth.numel() != 1:
         functions.refuse("a condition that is not a tensor of one element")
     answer = functions.record(body, given)
     if more is not None:
-        functions.check_flat(answer, more)
+        functions.check_flat(answer)
     check_carried(functions, init, pytree.tree_leaves(answer))
-    return perform(m, args[0], functions, (tuple(init),), answer, has_condition=True)
+    return perform(m, args[0], functions, (tuple(init),), answer, tensors, has_condition=True)
 
 
 def is_unrolled(function: FunctionType, init: Any) -> bool:
@@ -170,14 +177,16 @@ def stop_unrolling(m: Any, args: tuple, kwargs: dict) -> Any:
 
 def map_elements(m: Any, args: tuple, more: Given) -> Any:
     function, xs, others, *_ = args[1:]
-    tensors = [x for x in others if not isinstance(x, (int, float))]
+    tensors = tensors_among(others)
     functions = Functions(m, "map", [*elements(m, xs), *carried(m, tensors, xs)])
-    examples = iter(functions.examples)
-    given = [x if isinstance(x, (int, float)) else next(examples) for x in (*xs, *others)]
-    answer = functions.record(function, tuple(given))
+    answer = functions.record(function, functions.arguments(*xs, *others))
     if more is not None:
-        functions.check_flat(answer, more)
-    return perform(m, args[0], functions, (list(xs),), answer, tuple(tensors))
+        functions.check_flat(answer)
+    return perform(m, args[0], functions, (list(xs),), answer, tensors)
+
+
+def tensors_among(more: Given) -> tuple:
+    return tuple([x for x in more or () if not isinstance(x, (int, float))])
 
 
 OPERATORS = {"scan": scan, "while_loop": while_loop, "map_impl": map_elements}

@@ -2,11 +2,11 @@
 
     F.ctc_loss(scores, words, n, m)    =>    loss, ticket = ctc_loss scores, words, n, m, 0, 1, False, True
                                              …
-                                             … = ctc_loss_backward ticket, gradient, [scores, words, n, m]
+                                             … = ctc_loss_backward ticket, gradient, [scores, words]
 
 The operator `_ctc_loss` returns a table for backward beside the loss. Its size is that of the longest target, which
-only the data say, so the operator has no shape rule. `runtime/eager/ctc_loss.py` keeps the table out of the graph. With
-lengths that are Python numbers the size is known, and the operator is traced.
+only the data say, so the operator has no shape rule. `runtime/eager/ctc_loss.py` keeps the table out of the graph. A
+loss with lengths that are Python numbers runs eagerly.
 """
 
 from __future__ import annotations
@@ -20,7 +20,8 @@ from ....ops.library.ctc_loss_shape_rules import CTC_LOSS, CTC_LOSS_BACKWARD, ct
 from ....tensors.device_facts import DEVICES
 from ..aten_tracer import AtenTracer
 from ..trace_tensor import TraceTensor
-from .second_derivatives import refuse_second_derivatives
+from .second_derivatives import differentiable_once
+from .unseen_writes import refuse_unseen_writes
 
 NAMES = "log_probs", "targets", "input_lengths", "target_lengths", "blank", "reduction", "zero_infinity"
 DEFAULTS = {torch.ctc_loss: (0, 1, False), F.ctc_loss: (0, "mean", False)}
@@ -70,19 +71,26 @@ def add_call(tracer: AtenTracer, options: tuple[int, int, bool], values: list, w
 class CTCLoss(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, tracer: AtenTracer, options: tuple[int, int, bool], *tensors: Any) -> tuple:
+        """Eager saves scores, targets, copies of the lengths, and the result of the kernel, which may be the loss."""
+        _, reduction, zero_infinity = options
         ctx.tracer = tracer
         made = tuple(map(tracer.tensor, add_call(tracer, options, [t.value for t in tensors], True)))
-        ctx.save_for_backward(made[-1], *tensors)
+        is_kernels = reduction == 0 and not zero_infinity
+        ctx.save_for_backward(made[-1], *tensors[:2], *made[: int(is_kernels)])
         ctx.mark_non_differentiable(made[-1])
         return made
 
     @staticmethod
     def backward(ctx: Any, *gradients: Any) -> tuple:
-        refuse_second_derivatives("a CTC loss")
         tracer = ctx.tracer
-        ticket, *tensors = ctx.saved_tensors
-        values = [t.value for t in tensors]
+        ticket, *saved = ctx.saved_tensors
+        values = [t.value for t in saved]
+        refuse_unseen_writes(tracer.graph, ticket.value.node, values)
         args = ticket.value, gradients[0].value, values
         kind = ctc_loss_gradient(ticket.value.type, gradients[0].value.type, [v.type for v in values])
-        made = tracer.tensor(tracer.graph.add(CTC_LOSS_BACKWARD, args, {}, kind, tracer.line))
+
+        def run() -> tuple[Any]:
+            return (tracer.tensor(tracer.graph.add(CTC_LOSS_BACKWARD, args, {}, kind, tracer.line)),)
+
+        (made,) = differentiable_once("a CTC loss", run, [*gradients, *saved])
         return None, None, made, None, None, None

@@ -20,7 +20,8 @@ from ....foundation.torch_private import VF
 from ....ops.library.recurrent_shape_rules import RECURRENT, RECURRENT_BACKWARD, gradient_type, recurrent_types
 from ....tensors.device_facts import DEVICES, facts_of
 from ..aten_tracer import AtenTracer
-from .second_derivatives import refuse_second_derivatives
+from .second_derivatives import differentiable_once
+from .unseen_writes import refuse_unseen_writes
 
 KINDS = {
     VF.gru: "gru",
@@ -104,11 +105,15 @@ class Recurrent(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *gradients: Any) -> tuple:
-        refuse_second_derivatives("a recurrent layer")
         tracer, wanted = ctx.tracer, tuple(ctx.needs_input_grad[2:])
         ticket, *tensors = ctx.saved_tensors
         values = [t.value for t in tensors]
+        refuse_unseen_writes(tracer.graph, ticket.value.node, values)
         types = tuple(gradient_type(v.type) for v, is_wanted in zip(values, wanted, strict=True) if is_wanted)
         args = ticket.value, [g if g is None else g.value for g in gradients[:-1]], values, wanted
-        found = iter(tracer.graph.add(RECURRENT_BACKWARD, args, {}, types, tracer.line))
-        return None, None, *(tracer.tensor(next(found)) if is_wanted else None for is_wanted in wanted)
+
+        def run() -> list[Any]:
+            return [*map(tracer.tensor, tracer.graph.add(RECURRENT_BACKWARD, args, {}, types, tracer.line))]
+
+        found = iter(differentiable_once("a recurrent layer", run, [*gradients, *tensors]))
+        return None, None, *(next(found) if is_wanted else None for is_wanted in wanted)
