@@ -28,7 +28,7 @@ class TraceTensor(torch.Tensor):
 
     @staticmethod
     def make(value: Value, storage_offset: int = 0, is_zero: bool = False) -> TraceTensor:
-        """`is_zero`: see `zero_tensor`."""
+        """`is_zero`: zeros without memory, see `aten_tracer.ZEROS_WITHOUT_MEMORY`."""
         type = value.type
         made = make_wrapper_subclass(
             TraceTensor,
