@@ -106,7 +106,7 @@ class SymbolicProgram:
         self.is_divided = is_divided
         self.source, self.point_of, self.make_frame, self.names = source, point_of, make_frame, names
         self.check, self.otherwise, self.points = check, otherwise, points
-        self.near = self.least, self.most = range_of(points)
+        self.least, self.most = range_of(points)
         if check.bounds is not None:
             self.least, self.most = check.bounds
         self.corners = {self.least, self.most}
@@ -161,8 +161,6 @@ class SymbolicProgram:
     def is_right_for(self, point: tuple[int, ...]) -> bool:
         if point in self.refused or any(formula.at(point) < 0 for formula in self.check.conditions):
             return False
-        if not self.is_divided and is_between(self.near[0], point, self.near[1]):
-            return True
         with self.lock:
             if point in self.refused:
                 return False
