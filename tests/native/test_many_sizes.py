@@ -1,5 +1,7 @@
 """Five and more symbolic sizes, which a graph compiled for equal ones keeps apart."""
 
+import random
+
 import pytest
 import torch
 import torch.nn.functional as F
@@ -195,3 +197,15 @@ def test_a_layout_that_a_program_asks_for_is_another_where_sizes_are_equal(name)
         return part * 2 if part.is_contiguous() else part + 1
 
     called_with(fn, [(torch.randn(shape),) for shape in EQUAL[name][1]])
+
+
+@pytest.mark.parametrize("units", [1, 8])
+def test_three_sizes_that_change_at_random_are_checked_a_few_times(units):
+    def fn(x, y, z):
+        return torch.cat([x, y], 0).sin().sum(0) + 1, (x @ z).softmax(-1), z.exp()
+
+    chance = random.Random(3)
+    sizes = [[units * chance.randint(8, 64) for _ in range(3)] for _ in range(40)]
+    seen = called_with(fn, [(torch.randn(a, 7), torch.randn(b, 7), torch.randn(7, c)) for a, b, c in sizes])
+    assert seen.is_open and not seen.why_apiece and not seen.why_closed, seen.words
+    assert sum(words.startswith(("holds", "does")) for words in seen.words) < 30, seen.words
