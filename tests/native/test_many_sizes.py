@@ -1,5 +1,7 @@
 """Five and more symbolic sizes, which a graph compiled for equal ones keeps apart."""
 
+import random
+
 import pytest
 import torch
 import torch.nn.functional as F
@@ -130,3 +132,80 @@ def test_three_sizes_that_grow_are_checked_a_few_times():
     seen = called_with(fn, [(torch.randn(a, b), torch.randn(c)) for a, b, c in sizes])
     assert seen.is_open and not seen.why_apiece and not seen.why_closed, seen.words
     assert sum(words.startswith("holds") for words in seen.words) < 28, seen.words  # 7 more corners for each range
+
+
+def turned(x):
+    """Its transpose in the shape it had: a copy, but where the two last sizes are equal a view."""
+    y = x.sin()
+    return y, y.transpose(-1, -2).reshape(x.shape)
+
+
+def turned_to_64(x):
+    y = x.sin()
+    return y, y.T.reshape(-1, 64)
+
+
+def heads(x):
+    """Heads and positions mixed up."""
+    y = x.sin()
+    return y, y.transpose(1, 2).reshape(x.shape)
+
+
+EQUAL = {  # the first sizes, then those of corners and equal ones between them
+    "two": (turned, [(8, 30), (9, 31), (10, 33), (20, 70), (32, 32), (35, 35), (16, 40)]),
+    "three": (
+        turned,
+        [(2, 5, 20), (3, 6, 21), (4, 8, 22), (4, 16, 40), (5, 32, 60), (5, 25, 25), (6, 30, 30), (3, 22, 23)],
+    ),
+    "heads": (heads, [(2, *two, 4) for two in ((8, 30), (9, 31), (10, 33), (20, 70), (32, 32), (16, 40), (35, 35))]),
+    "one and a constant": (turned_to_64, [(size, 64) for size in (40, 41, 42, 300, 64, 65)]),
+    "one near a constant": (turned_to_64, [(size, 64) for size in (60, 61, 64, 62)]),
+}
+
+
+@pytest.mark.parametrize("trains", [False, True], ids=["forward", "training"])
+@pytest.mark.parametrize("writes", [False, True], ids=["reads", "writes"])
+@pytest.mark.parametrize("name", EQUAL)
+def test_sizes_that_are_equal_inside_a_range_are_checked(name, writes, trains):
+    view, shapes = EQUAL[name]
+
+    def fn(x):
+        whole, part = view(x)
+        if writes:
+            part.mul_(2)
+        return whole * 1, part * 1, part.exp(), whole if writes else part
+
+    burnish.reset()
+    compiled = burnish.compile(fn)
+    for shape in shapes:
+        found = []
+        for function in (fn, compiled):
+            torch.manual_seed(0)
+            x = torch.randn(shape, requires_grad=trains)
+            results = function(x)
+            if trains:
+                sum((y * y.detach().cos()).sum() for y in results).backward()
+            found.append((*map(torch.Tensor.detach, results), x.grad))
+        same(found[1], found[0], f"for {shape}")
+
+
+@pytest.mark.falls_back("sizes")
+@pytest.mark.parametrize("name", EQUAL)
+def test_a_layout_that_a_program_asks_for_is_another_where_sizes_are_equal(name):
+    def fn(x):
+        part = EQUAL[name][0](x)[1]
+        return part * 2 if part.is_contiguous() else part + 1
+
+    called_with(fn, [(torch.randn(shape),) for shape in EQUAL[name][1]])
+
+
+@pytest.mark.parametrize("units", [1, 8])
+def test_three_sizes_that_change_at_random_are_checked_a_few_times(units):
+    def fn(x, y, z):
+        return torch.cat([x, y], 0).sin().sum(0) + 1, (x @ z).softmax(-1), z.exp()
+
+    chance = random.Random(3)
+    sizes = [[units * chance.randint(8, 64) for _ in range(3)] for _ in range(40)]
+    seen = called_with(fn, [(torch.randn(a, 7), torch.randn(b, 7), torch.randn(7, c)) for a, b, c in sizes])
+    assert seen.is_open and not seen.why_apiece and not seen.why_closed, seen.words
+    assert sum(words.startswith(("holds", "does")) for words in seen.words) < 30, seen.words

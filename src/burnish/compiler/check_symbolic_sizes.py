@@ -2,7 +2,8 @@
 
     check = Check(gm, space, examples, gradients, live_scalar_types)
     check((4096,))              traces the graph there, and compares the trace with the formulas
-    check.is_special((1,))      whether a size of 0 or 1 occurs there: such sizes say nothing about others
+    check.is_special((1,))      whether a size of 0 or 1 occurs there, or two are equal that differ elsewhere: such
+                                sizes say nothing about others
 
 A range of sizes is checked when the program is compiled, and is saved with it: its `Reach`. A sequence that grows with
 every call stays within it for a while, and nothing is traced again.
@@ -22,7 +23,7 @@ from ..concurrency.outside_errors import reraise_from_outside
 from ..ir.graph import Graph
 from ..ir.untraceable_graph import Untraceable
 from ..runtime.program.symbolic_size_program import range_of
-from ..tensors.fit_size_formulas import NUMBER, Formula, NoFormula, Space
+from ..tensors.fit_size_formulas import NUMBER, Formula, NoFormula, Space, SpecialSizes
 from ..tensors.size_quotients import Point, Quotient
 from ..tensors.tensor_types import TensorType
 
@@ -42,9 +43,9 @@ NO_TRACE_ERRORS = (Untraceable, NoFormula, *INVALID_SIZE_ERRORS)
 
 @dataclass(frozen=True, slots=True)
 class Reach:
-    """The range of sizes for which a program is known to be right, and the formulas that must not be 0 or 1 there."""
+    """The range of sizes for which a program is known to be right, and the special ones in it."""
 
-    formulas: tuple[Formula, ...]
+    special: SpecialSizes
     least: Point
     most: Point
     points: tuple[Point, ...]
@@ -64,7 +65,7 @@ class Check:
         self.gradients, self.live_scalar_types = gradients, live_scalar_types
         self.is_at_every_size = False
         self.pattern: list[str] | None = None
-        self.formulas: tuple[Formula, ...] | None = None
+        self.special: SpecialSizes | None = None
         self.numbers: list[int | Formula] = []
         self.bounds: tuple[Point, Point] | None = None
         self.conditions: tuple[Formula, ...] = ()
@@ -72,13 +73,13 @@ class Check:
     def with_reach(self, reach: Reach | None) -> Check:
         """Takes over what was found out when the program was compiled."""
         if reach is not None:
-            self.formulas, self.bounds = reach.formulas, (reach.least, reach.most)
+            self.special, self.bounds = reach.special, (reach.least, reach.most)
             self.space = replace(self.space, points=reach.points, quotients=reach.quotients, known={})
         return self
 
     def is_special(self, point: Point) -> bool:
-        """Whether something in the trace has a size of 0 or 1 there. Such sizes behave differently from others."""
-        if self.formulas is None:
+        """Whether the trace may be another one there than for the sizes around it."""
+        if self.special is None:
             try:
                 self.learn()
             except NO_TRACE_ERRORS as error:
@@ -86,7 +87,7 @@ class Check:
                 return True
             finally:
                 self.traced.clear()
-        return any(formula.at(point) <= 1 for formula in self.formulas)  # type: ignore[union-attr]
+        return self.special.contain(point)  # type: ignore[union-attr]
 
     def learn(self) -> None:
         """Finds the formulas, from the traces at the points. Of those that tell quotients apart some may have another
@@ -100,7 +101,21 @@ class Check:
         self.space = space.divided(numbers)
         self.pattern = near[0]
         self.numbers = list(map(self.space.fit, numbers))
-        self.formulas = tuple(dict.fromkeys(number for number in self.numbers if isinstance(number, Formula)))
+        self.special = SpecialSizes.among([*zip(self.numbers), *self.compared()], self.space.points[0])
+
+    def compared(self) -> Iterator[list[int | Formula]]:
+        """For each node the numbers that decide what it is: its own, and its arguments and all sizes. Strides of one
+        tensor and sizes of another mean nothing to each other."""
+        graphs = [self.traced_at(point) for point in self.space.points]
+        for nodes in zip(*(graph.nodes for graph in graphs), strict=True):
+            own = list(map(repr, nodes))
+            shapes = [
+                [*(value.type.shape for value in node.operands), *(value.shape for value in node.results if value)]
+                for node in nodes
+            ]
+            arguments = [f"{text.partition(' : ')[0]} {sizes}" for text, sizes in zip(own, shapes, strict=True)]
+            for texts in (own, arguments):
+                yield [self.space.fit(values) for values in numbers_in(texts)]
 
     def pieces_at(self, point: Point) -> list[str]:
         return NUMBER.split(text_of(self.traced_at(point)))
@@ -108,7 +123,7 @@ class Check:
     def numbers_at(self, points: Sequence[Point]) -> list[tuple[int, ...]]:
         """The numbers in the traces, each with its values at the points."""
         texts = [text_of(self.traced_at(point)) for point in points]
-        return list(zip(*[map(int, NUMBER.findall(text)) for text in texts], strict=True))
+        return numbers_in(texts)
 
     def trace(self, point: Point) -> Graph:
         from ..lower.trace.trace_to_aten import trace
@@ -145,7 +160,8 @@ class Check:
         except NO_TRACE_ERRORS as error:
             reraise_from_outside(error)
             return None
-        return Reach(self.formulas or (), least, most, tuple(self.space.points), self.space.quotients)
+        assert self.special is not None
+        return Reach(self.special, least, most, tuple(self.space.points), self.space.quotients)
 
     def __call__(self, point: Point) -> bool:
         try:
@@ -158,7 +174,7 @@ class Check:
         finally:
             self.traced.clear()
         expected = [n if isinstance(n, int) else n.at(point) for n in self.numbers]
-        is_empty = any(formula.at(point) == 0 for formula in self.formulas or ())  # its strides follow other rules
+        is_empty = 0 in [n.at(point) for n in self.numbers if isinstance(n, Formula)]  # its strides follow other rules
         is_right = (
             not is_empty and NUMBER.split(text) == self.pattern and list(map(int, NUMBER.findall(text))) == expected
         )
@@ -177,6 +193,10 @@ def sizes_in(graphs: Sequence[Graph]) -> Iterator[tuple[int, ...]]:
             types = [result.type for result in results if result is not None and isinstance(result.type, TensorType)]
             if len(types) == len(graphs):
                 yield from zip(*(type.shape for type in types), strict=False)
+
+
+def numbers_in(texts: Sequence[str]) -> list[tuple[int, ...]]:
+    return list(zip(*[map(int, NUMBER.findall(text)) for text in texts], strict=True))
 
 
 def text_of(graph: Graph) -> str:

@@ -59,7 +59,7 @@ RECORDS: dict[str, str] = {
         "runtime.program.several_autograd_nodes": "PieceLayout OutputLayout",
         "captured_graph.aliased_gradients": "InputView TangentGradient",
         "tensors.weight_packing": "Panels LayerPanels",
-        "tensors.fit_size_formulas": "Formula",
+        "tensors.fit_size_formulas": "Formula SpecialSizes",
         "tensors.tensor_types": "TensorType",
         "tensors.views.view_maps": "Reshape Permute Expand Slice Diagonal",
         "schedule.library.call_specs": "LinearSpec ConvSpec MatmulSpec AttentionSpec Activation "

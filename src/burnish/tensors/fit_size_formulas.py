@@ -114,6 +114,41 @@ def _term(names: tuple[str, ...], factor: int, powers: Point) -> str:
     return "*".join([str(factor)] * (factor != 1 or not factors) + factors)
 
 
+@dataclass(frozen=True, slots=True)
+class SpecialSizes:
+    """For which sizes a program may do something else than for those around them: where a number in it is 0 or 1, and
+    where two are equal that differ at first. A transposed square has its old shape, and is then often a view, no copy.
+    """
+
+    formulas: tuple[Formula, ...]
+    constants: tuple[int, ...]
+    pairs: tuple[tuple[int, int], ...]
+    """Of formulas and constants, by position, that differ at the first point and mean something to each other."""
+
+    @classmethod
+    def among(cls, groups: Iterable[Iterable[int | Formula | None]], first: Point) -> SpecialSizes:
+        """`groups`: the numbers that are compared with each other."""
+        sets = list(dict.fromkeys(frozenset(n for n in group if n not in (None, 0, 1)) for group in groups))
+        numbers = dict.fromkeys(itertools.chain.from_iterable(sets))
+        formulas = tuple(sorted([n for n in numbers if isinstance(n, Formula)], key=str))
+        constants = tuple(sorted([n for n in numbers if isinstance(n, int)]))
+        places = {number: k for k, number in enumerate((*formulas, *constants))}
+        values = (*(formula.at(first) for formula in formulas), *constants)
+        pairs = {pair for some in sets for pair in itertools.combinations(sorted(places[n] for n in some), 2)}  # type: ignore[index]
+        return cls(
+            formulas,
+            constants,
+            tuple([(k, m) for k, m in sorted(pairs) if k < len(formulas) and values[k] != values[m]]),
+        )
+
+    def contain(self, point: Point) -> bool:
+        values = [formula.at(point) for formula in self.formulas]
+        if any(value <= 1 for value in values):
+            return True
+        values += self.constants
+        return any(values[k] == values[m] for k, m in self.pairs)
+
+
 @dataclass(slots=True)
 class Space:
     """Symbols and examples of their values. The first example is the one that the program was called with."""

@@ -10,7 +10,8 @@ asked about each: every result has the recorded number of dimensions and dtype, 
 
 Such conditions hold on one side of a limit, so they hold between two sizes where they hold. What was repeated at all
 corners of a *box* is therefore not repeated inside, but where a result has no or one element in a dimension, or two
-symbols are equal. If sizes are refused, the guard fails: the next trace sees them, and eager's errors.
+sizes are equal that differ elsewhere. If sizes are refused, the guard fails: the next trace sees them, and eager's
+errors.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ from ...foundation.torch_private import InferenceMode
 from ...ir.untraceable_graph import Untraceable
 from ...runtime.argument_trees import tensors_in
 from ...runtime.eager.setting_change_nodes import is_change
-from ...tensors.fit_size_formulas import Formula, GivenSize, NoFormula, Point
+from ...tensors.fit_size_formulas import Formula, GivenSize, NoFormula, Point, SpecialSizes
 from ..engine.torch_call_records import Handle, handles_in
 from .example_inputs import SymbolicExampleInputs
 from .meta_shape_replay import NotRepeatable, is_alike, part_of, repeated, substitute_handles
@@ -84,7 +85,7 @@ class SizeBox:
         self.unconfirmed: set[int] = set()
         """Calls that eager's kernels refuse without the data."""
         self.formulas: list[list[int | Formula | None]] = []
-        self.special: list[Formula] = []
+        self.special = SpecialSizes((), (), ())
         self.grows = False
         """Whether sizes of results without a formula grow with the symbols."""
         self.lock = thread_locks.rlock()
@@ -130,7 +131,7 @@ class SizeBox:
 
     def is_special(self, point: Point) -> bool:
         """Whether these sizes say nothing about those around them, and the other way round."""
-        return len(set(point)) < len(point) or any(formula.at(point) <= 1 for formula in self.special)
+        return len(set(point)) < len(point) or self.special.contain(point)
 
     # ---- what must be the same
 
@@ -163,9 +164,7 @@ class SizeBox:
                             )
                     formulas.append(formula)
             self.formulas.append(formulas)
-        self.special = list(
-            dict.fromkeys(formula for some in self.formulas for formula in some if isinstance(formula, Formula))
-        )
+        self.special = SpecialSizes.among([itertools.chain.from_iterable(self.formulas)], space.points[0])
         if is_known_around and not self.is_divided and len(space.names) <= MOST_SYMBOLS:
             near_points = space.points if len(space.names) == 1 else space.points[:1]
             self.bounds = min(near_points), max(near_points)

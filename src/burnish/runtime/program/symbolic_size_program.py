@@ -11,6 +11,7 @@ first time that a size is outside the range of those checked before.
 from __future__ import annotations
 
 import itertools
+import math
 import operator
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol
@@ -30,6 +31,12 @@ MOST_KNOWN = 10_000
 
 MOST_CORNERS = 16
 """Where a range has more, each point is checked by itself."""
+
+MOST_FAILED = 6
+"""How often a range of several symbols is extended in vain. Then each point is checked by itself."""
+
+Range = tuple[tuple[int, ...], tuple[int, ...]]
+"""The least sizes, and the largest ones."""
 
 SLACK = 1.25
 """A room grows by more than requested: the next size is often a little larger."""
@@ -106,10 +113,12 @@ class SymbolicProgram:
         self.is_divided = is_divided
         self.source, self.point_of, self.make_frame, self.names = source, point_of, make_frame, names
         self.check, self.otherwise, self.points = check, otherwise, points
-        self.near = self.least, self.most = range_of(points)
+        self.least, self.most = range_of(points)
         if check.bounds is not None:
             self.least, self.most = check.bounds
         self.corners = {self.least, self.most}
+        self.units = [math.gcd(*sizes) for sizes in zip(*points, strict=True)]
+        self.failed = 0
         self.checked = dict.fromkeys(points, True)
         self.known: set[tuple[int, ...]] = set()
         self.refused: set[tuple[int, ...]] = set()
@@ -161,8 +170,6 @@ class SymbolicProgram:
     def is_right_for(self, point: tuple[int, ...]) -> bool:
         if point in self.refused or any(formula.at(point) < 0 for formula in self.check.conditions):
             return False
-        if not self.is_divided and is_between(self.near[0], point, self.near[1]):
-            return True
         with self.lock:
             if point in self.refused:
                 return False
@@ -176,19 +183,36 @@ class SymbolicProgram:
             return point == self.points[0] or self.holds_at(point)
         if is_between(self.least, point, self.most):
             return True
-        # Extend the range to twice the size: sizes that grow by one with every call should not be checked in every
-        # call. What holds at the corners of a range holds inside.
-        for reach in (2, 1):
-            wide = tuple([reach * size if size > most else size for size, most in zip(point, self.most, strict=True)])
-            least, most = tuple(map(min, self.least, point)), tuple(map(max, self.most, wide))
-            corners = corners_of(least, most)
-            if corners and all(
-                corner in self.corners or not self.check.is_special(corner) and self.holds_at(corner)
-                for corner in corners
-            ):
-                self.least, self.most, self.corners = least, most, corners
-                return True
-        return len(point) > 1 and self.holds_at(point)
+        # Extend the range farther than to the size: sizes that grow by one with every call should not be checked in
+        # every call. What holds at the corners of a range holds inside.
+        is_single = len(point) == 1
+        if is_single or self.failed < MOST_FAILED:
+            for reach in (2, 1) if is_single else (4, 2, 1):
+                least, most = self.longer(point[0], reach) if is_single else self.wider(point, reach)
+                corners = corners_of(least, most)
+                further = sorted(corners - self.corners)
+                if further and not any(map(self.check.is_special, further)) and all(map(self.holds_at, further)):
+                    self.least, self.most, self.corners = least, most, corners
+                    return True
+            self.failed += 1
+        return self.holds_at(point)
+
+    def longer(self, size: int, reach: int) -> Range:
+        (least,), (most,) = self.least, self.most
+        return (min(least, size),), (reach * size if size > most else most,)
+
+    def wider(self, point: tuple[int, ...], reach: int) -> Range:
+        """The range farther down and up, of all symbols that change: if another one leaves it later, that costs as many
+        traces again. It ends at a few sizes only, so that ranges share corners."""
+        least, most = list(point), list(point)
+        for k, (low, size, high) in enumerate(zip(self.least, point, self.most, strict=True)):
+            unit, offset = self.units[k], 2 * k + 1  # two symbols are rarely equal at a corner
+            changes = reach > 1 and (low, high) != (size, size)
+            below = end_below(min(low, size) // reach // unit, offset)
+            above = end_above(-(-max(high, size) * reach // unit), offset)
+            least[k] = unit * below if changes or size < low else low
+            most[k] = unit * above if changes or size > high else high
+        return tuple(least), tuple(most)
 
     def holds_at(self, point: tuple[int, ...]) -> bool:
         """What the check says, asked once: it takes the time of a trace."""
@@ -200,7 +224,16 @@ class SymbolicProgram:
         return found
 
 
-def range_of(points: Sequence[tuple[int, ...]]) -> tuple[tuple[int, ...], tuple[int, ...]]:
+def end_below(size: int, offset: int) -> int:
+    """A power of two plus the offset, or a smaller size itself."""
+    return (1 << (size - offset).bit_length() - 1) + offset if size > offset + 1 else size
+
+
+def end_above(size: int, offset: int) -> int:
+    return (1 << (max(size - offset, 2) - 1).bit_length()) + offset
+
+
+def range_of(points: Sequence[tuple[int, ...]]) -> Range:
     """The range that a program is right for if it is right at the points. Of several symbols this is the first point
     alone: that one stays smaller than another holds at all points, and at a corner between them it may not."""
     some = points if len(points[0]) == 1 else points[:1]
