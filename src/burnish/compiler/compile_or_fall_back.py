@@ -256,13 +256,9 @@ class DeferredCompile:
 def _compile_all(gm: GraphModule, example_inputs: list[Any], constants: Sequence[int] = ()) -> CompiledFn:
     """Keeps as many numbers as possible live, but for those at the positions `constants`. The others become constants
     of the compiled code."""
-    is_guarded = request_of(gm).guards_number_types
     compile_graph = functools.partial(_compile_numbers, constants=constants)
-    if (
-        any(isinstance(x, FIXED) for x in example_inputs)
-        or has_numbers(moving(example_inputs, constants))
-        and (not is_guarded)
-    ):
+    may_change_type = has_numbers(moving(example_inputs, constants)) and not request_of(gm).guards_number_types
+    if may_change_type or any(isinstance(x, FIXED) for x in example_inputs):
         return compile_per_number(as_asked(compile_graph), gm, example_inputs, run_eagerly_with_compiled_rng(gm), FIXED)
     return compile_graph(gm, example_inputs)
 
