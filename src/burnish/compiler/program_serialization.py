@@ -58,7 +58,7 @@ RECORDS: dict[str, str] = {
         "runtime.program.autograd_function": "GradientLayout",
         "runtime.program.several_autograd_nodes": "PieceLayout OutputLayout",
         "captured_graph.aliased_gradients": "InputView TangentGradient",
-        "tensors.weight_packing": "Panels LayerPanels",
+        "tensors.weight_packing": "Panels TransformedPanels LayerPanels",
         "tensors.fit_size_formulas": "Formula SpecialSizes",
         "tensors.tensor_types": "TensorType",
         "tensors.views.view_maps": "Reshape Permute Expand Slice Diagonal",

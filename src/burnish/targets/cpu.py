@@ -17,6 +17,7 @@ from ..codegen.llvm.functions import (
     recurrent_layer,
     skinny_gemm,
     token_attention,
+    winograd,
 )
 from ..codegen.llvm.functions.quantized import dequantized_weight, int4_fixed_point_product, integer_product
 from ..codegen.llvm.target_cpu import host
@@ -30,6 +31,7 @@ NATIVE_KERNELS = NativeKernelMaker(
     batched=batched_matmul.make_batched,
     padding=pad_image.pad,
     attention=attention.make_attention,
+    winograd=winograd.make_winograd,
     token_attention=token_attention.make_token_attention,
     recurrence=recurrent_layer.make_recurrent,
     skinny_gemm=skinny_gemm.make_skinny_gemm,

@@ -76,6 +76,22 @@ def as_pairs(weight: torch.Tensor) -> torch.Tensor:
     return flat.view(torch.int32).view(*outer, depth // 2)
 
 
+class TransformedPanels(NamedTuple):
+    """The layout of a 3 x 3 window that is transformed for tiles of 4 x 4 pixels: a packed matrix for each of the 16
+    positions, one after the other. See `schedule.library.own_kernels.winograd_convolution`."""
+
+    panels: Panels
+    """Of each matrix."""
+
+    def __call__(self, weight: torch.Tensor, bias: torch.Tensor | None = None) -> tuple[torch.Tensor | None, ...]:
+        sides = torch.tensor([[1, 0, 0], [0.5, 0.5, 0.5], [0.5, -0.5, 0.5], [0, 0, 1]], dtype=torch.float64)
+        matrices = (sides @ weight.detach().double() @ sides.T).flatten(2).permute(2, 0, 1).to(weight.dtype)
+        if not matrices.isfinite().all():
+            return (None, None) if self.panels.has_bias else (None,)
+        packed = torch.cat([self.panels(matrix)[0] for matrix in matrices])  # type: ignore[misc]
+        return (packed, bias) if self.panels.has_bias else (packed,)
+
+
 class LayerPanels(NamedTuple):
     """The layout of a recurrent layer. Calling it with the weights of each direction returns: packed weights for the
     product of all inputs, its bias, and packed weights for the product of each step, one direction after the other."""
@@ -96,3 +112,6 @@ class LayerPanels(NamedTuple):
         )
         hidden = torch.cat([packed for w in weights[1::each] for packed in self.hidden(w) if packed is not None])
         return *self.inputs(inputs, *biases), hidden
+
+
+LAYOUTS = (Panels, TransformedPanels, LayerPanels)

@@ -50,7 +50,7 @@ from ...schedule.plan_steps import Call, MakeView, Plan, line_of, name_of
 from ...tensors.device_facts import is_host
 from ...tensors.tensor_types import NumberType
 from ...tensors.views.view_maps import view_offset
-from ...tensors.weight_packing import LayerPanels, Panels
+from ...tensors.weight_packing import LAYOUTS
 from .last_uses_by_step import first_write, last_uses
 from .number_expressions import number_expression
 from .value_storage import ValueStorage
@@ -278,7 +278,7 @@ class DriverWriter(ValueStorage):
             return
         if node.op is PREPARE:
             pack = node.args[0].prepare
-            is_data = isinstance(pack, (Panels, LayerPanels))
+            is_data = isinstance(pack, LAYOUTS)
             name = self.bind("prepare", pack if is_data else FunctionOf(node.args[0], "prepare"))
             left = "".join(f"{self.result(value)}, " for value in node.results)
             self.line(f"{left} = {name}({', '.join(self.argument(arg) for arg in node.args[1:])})")

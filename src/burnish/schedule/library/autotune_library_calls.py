@@ -42,6 +42,7 @@ from .own_kernels.query_block_attention import NAME as OWN_ATTENTION
 from .own_kernels.skinny_gemm import MOST_ROWS
 from .own_kernels.skinny_gemm import NAME as OWN_SKINNY_GEMM
 from .own_kernels.token_attention import NAME as OWN_TOKEN
+from .own_kernels.winograd_convolution import NAME as OWN_WINOGRAD
 from .shrink_benchmarks import shrunk, shrunk_weight
 
 SMALL = 50_000
@@ -72,6 +73,9 @@ OWN_CALL_SECONDS = 5e-6
 WORTH = 0.97
 """A candidate that prepares weights or is not eager's must be at least this much faster than an earlier one. Smaller
 differences are noise, and eager's own kernel is the safer one."""
+
+WORTH_OTHER = {OWN_WINOGRAD: 0.9}
+"""The same where more is asked: this form of a convolution rounds differently, and its weights are larger."""
 
 MOST_ATTEMPTS = 3
 """How often a disturbed measurement is repeated, once for each request."""
@@ -185,14 +189,16 @@ class Measurements:
         flops, kind = candidates[0].spec.flops, (torch.get_num_threads(), candidates[0].output.dtype)
         own, best = next((c for c in candidates if c.name == OWN), None), self._rates.get(kind)
         if own is not None and best is not None:
+            ours = [c for c in candidates if c.name in (OWN, OWN_WINOGRAD)]
             with Suppressing(Exception):  # if it does not run, the full measurement below drops it
-                made = measure([own], seconds)
+                made = measure(ours, seconds)
                 if made.is_steady and flops >= ENOUGH * best * made.least[OWN]:
                     return made
         names = {c.name for c in candidates} if isinstance(candidates[0].spec, ConvSpec) else ()
         made = measure([c for c in candidates if WORSE.get(c.name) not in names], seconds)
         if flops >= LARGE and made.is_steady:
-            self._rates[kind] = max(flops / min(made.least.values()), best or 0.0)
+            direct = [seconds for name, seconds in made.least.items() if name != OWN_WINOGRAD]
+            self._rates[kind] = max(flops / min(direct), best or 0.0)
         return made
 
     def is_busy(self) -> bool:
@@ -282,7 +288,8 @@ def choose(
     worth = WORTH if best is None else UNLIKELY
     for candidate in accepted:
         time = times.get(candidate.name)
-        if time is not None and (best is None or time < worth * times[best.name]):
+        asked = min(worth, WORTH_OTHER.get(candidate.name, WORTH))
+        if time is not None and (best is None or time < asked * times[best.name]):
             best, worth = candidate, WORTH
     if best is None:
         return Choice(offered[0], times.get(offered[0].name), times, measured.is_steady)

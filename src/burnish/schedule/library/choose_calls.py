@@ -25,6 +25,7 @@ from ...ir.rewriter import Rewriter
 from ...ir.verify_and_publish_graph import announce
 from ...ops.burnish_primitives import CONV, LINEAR, PREPARE, QUANTIZED_LINEAR, RUN
 from ...ops.layouts_eager_accepts import LEFT, reads_gaps
+from ...ops.scalar_ir import Scalar
 from ...settings import current
 from ...tensors.tensor_types import TensorType, contiguous_stride
 from ...tensors.views.view_maps import Permute, Reshape, Slice
@@ -34,7 +35,7 @@ from ..layouts.pad_matmul_operands import pad_matmul_operands
 from ..layouts.propagate_channels_last import BACKWARD
 from ..rewrites.grouped_query_attention import before_repeating
 from ..rewrites.merge_recurrent_directions import LAYER, Layer, layers_of
-from .autotune_library_calls import Choice, candidates, choose, choose_thoroughly, tuned
+from .autotune_library_calls import WORTH_OTHER, Choice, candidates, choose, choose_thoroughly, tuned
 from .call_candidates.recurrent import NAME as OWN_RECURRENT
 from .call_specs import Activation, AttentionSpec, ConvSpec, IntegerSpec, LinearSpec, MatmulSpec, QuantizedSpec, Spec
 from .candidate import Candidate
@@ -47,6 +48,8 @@ from .own_kernels.query_block_attention import NAME as OWN_ATTENTION
 from .own_kernels.query_block_attention import own_attention
 from .own_kernels.token_attention import NAME as OWN_TOKEN
 from .own_kernels.token_attention import own_token_attention
+from .own_kernels.winograd_convolution import NAME as WINOGRAD
+from .own_kernels.winograd_convolution import own_winograd
 
 SECONDS = 0.003
 """Time for measuring one spec."""
@@ -331,9 +334,9 @@ class Chooser(Rewriter):
         else:
             plain = self.chosen(spec)
         found = epilogue_of(node, self.only_reader)
-        if found is not None and self.is_worth(spec, plain, found):
+        if found is not None and (own := self.own_way(spec, plain, found)) is not None:
             self.absorbed.update(found.nodes[:-1])
-            self.postponed[found.nodes[-1]] = Postponed(node, spec, x, plain, found)
+            self.postponed[found.nodes[-1]] = Postponed(node, spec, x, plain, found, own)
             return x
         follower = self.activation_after(node)
         fused = None if follower is None else self.fused(spec, follower, plain)
@@ -343,13 +346,14 @@ class Chooser(Rewriter):
         made = self.fused_into[follower] = self.add_run(node, x, fused.candidate)
         return made
 
-    def is_worth(self, spec: LinearSpec | ConvSpec, plain: Choice, found: Epilogue) -> bool:
-        """Whether our own kernel with the epilogue beats the fastest call with a kernel of ours after it."""
-        own = plain.measured.get(OWN)
-        if own is None or plain.seconds is None or own_candidate(spec, found.expression) is None:
-            return False
+    def own_way(self, spec: LinearSpec | ConvSpec, plain: Choice, found: Epilogue) -> str | None:
+        """Our own kernel that, with the epilogue inside, beats the fastest call with a kernel of ours after it."""
+        name = fastest_own(plain)
+        own = plain.measured.get(name)
+        if own is None or plain.seconds is None or OWN_WAYS[name](spec, found.expression) is None:
+            return None
         is_faster = own < plain.seconds + LAUNCH_SECONDS + ELEMENT_SECONDS * plain.candidate.output.numel
-        return is_faster and fuel.allows("fuse_epilogue", list(found.nodes), "inside", OWN)
+        return name if is_faster and fuel.allows("fuse_epilogue", list(found.nodes), "inside", name) else None
 
     def call_with_epilogue(self, what: Postponed) -> Any:
         found, spec = what.epilogue, what.spec
@@ -360,7 +364,7 @@ class Chooser(Rewriter):
                 residual = self.build.reshape(residual, spec.output_shape)
             if residual.shape == spec.output_shape:
                 spec = replace(spec, residual=residual.type)
-        candidate = own_candidate(spec, found.expression)
+        candidate = OWN_WAYS[what.own](spec, found.expression)
         if candidate is None or (found.residual is not None and spec.residual is None):
             return self.call_and_epilogue(what)
         made = self.add_run(what.node, what.x, candidate, residual)
@@ -438,6 +442,18 @@ class Postponed:
     plain: Choice
     """The call to use if the epilogue cannot be fused after all."""
     epilogue: Epilogue
+    own: str
+    """The name of our kernel that computes the epilogue."""
+
+
+OWN_WAYS: dict[str, Callable[[Any, Scalar], Candidate | None]] = {OWN: own_candidate, WINOGRAD: own_winograd}
+"""Our kernels that compute an epilogue while the sums are in registers."""
+
+
+def fastest_own(plain: Choice) -> str:
+    own, winograd = plain.measured.get(OWN), plain.measured.get(WINOGRAD)
+    is_worth = winograd is not None and (own is None or winograd < WORTH_OTHER[WINOGRAD] * own)
+    return WINOGRAD if is_worth else OWN
 
 
 def chosen(spec: Spec) -> Choice:

@@ -19,13 +19,12 @@ from __future__ import annotations
 
 from functools import partial
 
-from ....ops.scalar_ir import Access, Scalar, cast, load, walk
+from ....ops.scalar_ir import Access, cast, load
 from ....schedule.library.own_kernels.matmul_tiling_and_packing import MatmulTile
-from ...math.expand_operations import expand
 from ..llvm_types import register, size, suffix
 from ..scalar_operations import evaluate
 from ..target_cpu import Host
-from .function_printer import FunctionPrinter
+from .epilogue import EpiloguePrinter
 
 WORDS = ("x_step", "out_step", "residual_step", "runs", "valid")
 """The beginning of the table: strides in bytes from a pixel to the next, the number of runs, and the valid outputs of
@@ -38,8 +37,6 @@ FETCHED_BYTES = 128
 """Bytes of the next weights prefetched for every `UNROLL` steps: a quarter of what the steps read."""
 
 UNROLL = 4
-CHEAP = 8
-"""The most scalar operations of an epilogue that is printed inline."""
 SYMBOL = "tile"
 
 SUM = load("f32", Access(0, 0, ()))
@@ -49,13 +46,12 @@ def print_tile(tile: MatmulTile, host: Host) -> str:
     return TilePrinter(tile, host).module()
 
 
-class TilePrinter(FunctionPrinter):
+class TilePrinter(EpiloguePrinter):
     def __init__(self, tile: MatmulTile, host: Host):
         super().__init__(host)
         self.tile = tile
         self.is_paired = tile.dtype == "bf16"
         self.result_type = f"<{self.lanes} x {register(tile.result)}>"
-        """The vectors of the result in memory."""
         self.result_bytes = size(tile.result) * self.lanes
         self.stored, residual = (load(tile.result, Access(number, 0, ())) for number in range(2))
         """A number of the result, in an expression."""
@@ -75,7 +71,7 @@ class TilePrinter(FunctionPrinter):
             "ptr %c0, ptr %c1, ptr %bias, ptr %r0, ptr %r1, ptr noalias readonly %table, ptr %ahead)"
         )
         tile = self.function(head, self.body).replace("define internal", "define", 1)
-        return self.text([*self.epilogue_function(), tile])
+        return self.text([*self.epilogue_function(self.tile.epilogue), tile])
 
     def body(self) -> None:
         self.words = {name: self.word("%table", number) for number, name in enumerate(WORDS)}
@@ -248,10 +244,7 @@ class TilePrinter(FunctionPrinter):
             if self.tile.has_residual:
                 residual = self.load_result(self.address(f"%r{group}", "residual_step", i, v), v)
                 value = evaluate(self.operations, self.added, value, residual)
-            if self.tile.epilogue is not None and self.is_cheap(self.tile.epilogue):
-                value = evaluate(self.operations, self.tile.epilogue, value)
-            elif self.tile.epilogue is not None:
-                value = self.put(f"call {self.result_type} @epilogue({self.result_type} {value})")
+            value = self.after_sum(self.tile.epilogue, value)
             self.store_result(value, self.address(f"%c{group}", "out_step", i, v), v)
 
     def address(self, base: str, step: str, i: int, v: int) -> str:
@@ -266,18 +259,3 @@ class TilePrinter(FunctionPrinter):
         self.code.declare("void", function, vector, "ptr", self.mask_type)
         place = f"ptr align {align} {pointer}, {self.mask_type} {self.mask}"
         self.do(f"call void @{function}({vector} {value}, {place})")
-
-    def is_cheap(self, root: Scalar) -> bool:
-        """Whether it is printed inline for every sum. Any other epilogue is a function, called for each sum."""
-        return sum(1 for _ in walk(expand(root))) <= CHEAP
-
-    def epilogue_function(self) -> list[str]:
-        root = self.tile.epilogue
-        if root is None or self.is_cheap(root):
-            return []
-
-        def body() -> None:
-            self.result = evaluate(self.operations, root, "%x")
-
-        vector = self.result_type
-        return [self.function(f"{vector} @epilogue({vector} %x)", body, f"ret {vector} {{result}}")]

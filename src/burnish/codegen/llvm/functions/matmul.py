@@ -21,7 +21,14 @@ from ....concurrency import thread_locks
 from ....concurrency.await_future import SharedResult, result_of
 from ....concurrency.first_value_cache import once
 from ....runtime.program.native_kernels import NativeFunction, NativeKernel, Words
-from ....schedule.library.own_kernels.matmul_tiling_and_packing import MatmulTile, NativeCall, Product, Shape, Sum
+from ....schedule.library.own_kernels.matmul_tiling_and_packing import (
+    MatmulTile,
+    NativeCall,
+    Product,
+    Shape,
+    Sum,
+    packed_columns,
+)
 from ..compile_to_machine_code import compile_function
 from ..llvm_types import size
 from ..target_cpu import host, initialize
@@ -37,6 +44,7 @@ TABLE = ("out", "x", "packed", "bias", "residual", "plan")
 # The plan, in words:
 PLAN = """
     tasks grain panels packed_step out_step bias_step chunks places full last full_table last_table x_step
+    batch_tasks packed_batch x_batch out_batch
 """.split()
 # `chunks` points to the index of each chunk's first place. A place has the tile's number, then byte offsets:
 # of its two groups of pixels in x, result and residual, and of its sum's words in the table. `full` and `last`
@@ -87,23 +95,19 @@ class ProductPrinter(TiledPrinter):
         return self.words["tasks"]
 
     def task(self, task: str) -> None:
-        plan, given = self.words, self.pointers
+        plan = self.words
         # The task after this one is known, and with it the weights that will be wanted.
-        panel_after = self.put(f"urem i64 {self.claimed_ahead}, {plan['panels']}")
-        wanted = self.at(given["packed"], self.mul(panel_after, plan["packed_step"]))
-        chunk = self.put(f"udiv i64 {task}, {plan['panels']}")
-        panel = self.sub(task, self.mul(chunk, plan["panels"]))
+        batch_after, rest_after = self.divided(self.claimed_ahead, plan["batch_tasks"])
+        _, panel_after = self.divided(rest_after, plan["panels"])
+        wanted = self.moved("packed", (batch_after, "packed_batch"), (panel_after, "packed_step"))
+        batch, rest = self.divided(task, plan["batch_tasks"])
+        chunk, panel = self.divided(rest, plan["panels"])
         is_last = self.put(f"icmp eq i64 {self.add(panel, 1)}, {plan['panels']}")
-        x, packed, bias, out, residual = (
-            self.at(given[name], self.mul(panel, plan[step]))
-            for name, step in (
-                ("x", "x_step"),
-                ("packed", "packed_step"),
-                ("bias", "bias_step"),
-                ("out", "out_step"),
-                ("residual", "out_step"),
-            )
-        )
+        x = self.moved("x", (batch, "x_batch"), (panel, "x_step"))
+        packed = self.moved("packed", (batch, "packed_batch"), (panel, "packed_step"))
+        out = self.moved("out", (batch, "out_batch"), (panel, "out_step"))
+        bias = self.moved("bias", (panel, "bias_step"))
+        residual = self.moved("residual", (panel, "out_step"))
         functions = self.of_panel(is_last, "full", "last")
         tables = self.of_panel(is_last, "full_table", "last_table")
         chunks = self.at(self.address(plan["chunks"]), self.mul(chunk, 8))
@@ -117,6 +121,18 @@ class ProductPrinter(TiledPrinter):
             self.place(number, functions, tables, x, packed, out, bias, residual, ahead)
 
         self.loop(stop, 1, place, first)
+
+    def divided(self, number: str, by: str) -> tuple[str, str]:
+        """The quotient and the remainder."""
+        quotient = self.put(f"udiv i64 {number}, {by}")
+        return quotient, self.sub(number, self.mul(quotient, by))
+
+    def moved(self, name: str, *steps: tuple[str, str]) -> str:
+        """The address of a tensor of the table, moved by pairs of a number and a step of the plan."""
+        address = self.pointers[name]
+        for number, step in steps:
+            address = self.at(address, self.mul(number, self.words[step]))
+        return address
 
 
 @once
@@ -197,7 +213,8 @@ def product_tables(product: Product) -> Tables:
 
 def make(product: Product) -> NativeCall:
     tables = product_tables(product)
-    tasks = len(product.chunks) * product.panels
+    batch_tasks = len(product.chunks) * product.panels
+    tasks = product.batches * batch_tasks
     grain = tasks if product.flops < SERIAL else 1
     panel = size(product.result) * product.panel
     plan = words(
@@ -214,6 +231,10 @@ def make(product: Product) -> NativeCall:
         tables.full_table,
         tables.last_table,
         panel if product.is_depthwise else 0,
+        batch_tasks,
+        product.depth * product.item * packed_columns(product),
+        product.item * product.x_batch,
+        size(product.result) * product.out_batch,
     )
     kernel = NativeKernel("product", driver(), len(TABLE), product.flops / OPERATIONS_PER_CYCLE)
     bias = ("bias", 0) if product.has_bias else zeros(product.panel)

@@ -7,6 +7,7 @@
     pointwise …               a 1×1 window: every way to compute the equivalent linear layer, on channels-last memory
     pointwise mm, mkl …       the same on contiguous memory: weight @ pixels
     own packed                our own kernels, see `own_kernels.own_matmul_and_convolution`
+    own winograd              a 3×3 window with fewer multiplications, see `own_kernels.winograd_convolution`
 
 Layouts: a candidate takes x in the layout of the spec. With a packed weight oneDNN computes in channels-last: so its
 result has that layout, and x is copied if it has another. To compare layouts, use `in_channels_last(spec)` as well.
@@ -28,6 +29,7 @@ from ..call_specs import ConvSpec, LinearSpec
 from ..candidate import Candidate, Operand, OperatorCall, Tensors, from_call, from_steps
 from ..own_kernels.own_matmul_and_convolution import NAME as OWN
 from ..own_kernels.own_matmul_and_convolution import own_convolution
+from ..own_kernels.winograd_convolution import own_winograd
 from . import mkl, onednn_limits
 from .linear import BIAS, PACKED, RESIDUAL, WEIGHT, X, linear_candidates, native_product, packed_names, with_epilogue
 
@@ -47,6 +49,9 @@ def convolution_candidates(spec: ConvSpec) -> Iterator[Candidate]:
     own = own_convolution(spec)
     if own is not None:
         yield own
+    winograd = own_winograd(spec)
+    if winograd is not None:
+        yield winograd
 
 
 def in_channels_last(spec: ConvSpec) -> ConvSpec:

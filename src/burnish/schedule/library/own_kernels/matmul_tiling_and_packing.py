@@ -121,6 +121,11 @@ class Product:
     dtype: str = "f32"
     """Of x and of the weights, see `MatmulTile`. Offsets count its numbers, also where they are multiplied in pairs."""
     result: str = "f32"
+    batches: int = 1
+    """Products of this tiling, each with its own weights, which follow each other. They have no bias or residual."""
+    x_batch: int = 0
+    """From the x of one of them to the next, in elements, and the same of the result."""
+    out_batch: int = 0
 
     @property
     def item(self) -> int:
@@ -134,7 +139,7 @@ class Product:
     @property
     def flops(self) -> int:
         pixels = sum(sum(place.halves) for chunk in self.chunks for place in chunk)
-        return 2 * pixels * self.depth * self.outputs
+        return 2 * self.batches * pixels * self.depth * self.outputs
 
     @property
     def panel(self) -> int:
@@ -213,6 +218,9 @@ class NativeKernelMaker:
     """From "x" to "out". Given x, height and width of the copy, and the border above and to the left."""
     attention: Callable[[Any], NativeCall]
     """Of "out", "q", "k", "v", "mask" where there is one, and "scratch". Given an `query_block_attention.Attention`."""
+    winograd: Callable[[Any], tuple[NativeCall, NativeCall]]
+    """Before and after the product: from "x" to "out", and from "x" to "out" with "image", "weight" and, where the
+    convolution has them, "bias" and "residual". Given a `winograd_convolution.Winograd`."""
     token_attention: Callable[[Any], NativeCall]
     """Of "out", "q", "k", "v" and "mask" where there is one. Given a `token_attention.TokenAttention`."""
     recurrence: Callable[[Any], NativeCall]
