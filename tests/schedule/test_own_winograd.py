@@ -8,7 +8,8 @@ from torch.nn import functional as F
 
 import burnish
 from burnish.schedule.library import autotune_library_calls
-from burnish.schedule.library.measure_candidates import bind
+from burnish.schedule.library.choose_calls import OWN_WAYS
+from burnish.schedule.library.measure_candidates import Measurement, bind
 from burnish.schedule.library.own_kernels import matmul_tiling_and_packing, winograd_convolution
 from burnish.schedule.library.own_kernels.winograd_convolution import NAME, own_winograd, strips, why_not_winograd
 
@@ -138,17 +139,48 @@ class Block(torch.nn.Module):
         return torch.relu(self.second(y) + x)
 
 
-def test_a_model_runs_with_it(always_chosen):
+def test_a_model_runs_with_it(always_chosen, monkeypatch):
+    made = []
+    monkeypatch.setitem(OWN_WAYS, NAME, lambda *given: made.append(own_winograd(*given)) or made[-1])
     torch.manual_seed(0)
     model = Block(64).eval()
     compiled = burnish.compile(model, fullgraph=True)
-    with torch.no_grad():
-        for call in range(3):
-            x = torch.randn(2, 64, 30, 31)
+    with torch.no_grad(), burnish.settings.patch(never_slower=False):
+        for _ in range(3):
+            x = torch.randn(2, 64, 30, 31).to(memory_format=torch.channels_last)
             torch.testing.assert_close(compiled(x), model(x), rtol=1e-5, atol=1e-5)
-        kernels = burnish.explain(compiled)(x)
         model.second.weight.mul_(2)
         torch.testing.assert_close(compiled(x), model(x), rtol=1e-5, atol=1e-5)
         model.first.weight[0, 0, 0, 0] = torch.inf
         assert torch.equal(compiled(x).isnan(), model(x).isnan())
-    assert kernels.graph_break_count == 0
+    assert sum(candidate is not None and "residual" in candidate.operands for candidate in made) == 1
+
+
+def test_a_later_program_reads_it_from_disk(always_chosen, tmp_path, happened):
+    x, results = torch.randn(1, 32, 9, 10), []
+    with burnish.settings.patch(cache=True, cache_dir=tmp_path, check=False, never_slower=False), torch.no_grad():
+        for _ in range(2):
+            torch.manual_seed(0)
+            model = Block(32).eval()
+            burnish.reset()
+            happened.clear()
+            compiled = burnish.compile(model)
+            compiled(x)
+            results.append(compiled(x))
+        assert "cache.program" in happened and "kernels" not in happened
+        torch.testing.assert_close(results[0], model(x), rtol=1e-5, atol=1e-5)
+    torch.testing.assert_close(results[1], results[0], rtol=0, atol=0)
+
+
+def test_it_is_asked_to_be_clearly_faster():
+    """Than a direct sum, which rounds as libraries do and needs no larger weights."""
+    spec = CONVOLUTIONS["even"]
+    memory = autotune_library_calls.Measurements(pinned=lambda found: pinned(found, 0.95))
+    large = replace(spec, x=f32(9, 32, 64, 64))
+    assert autotune_library_calls.choose(large, seconds=0.001, memory=memory).candidate.name != NAME
+    memory.pinned = lambda found: pinned(found, 0.85)
+    assert autotune_library_calls.choose(large, seconds=0.001, memory=memory).candidate.name == NAME
+
+
+def pinned(found, times):
+    return Measurement({c.name: times if c.name == NAME else 1.0 for c in found})

@@ -44,7 +44,7 @@ EDGE, RESULT, WINDOW = range(4), range(2), "3"
 """The sides of a tile, of its result and of the window."""
 
 
-class TilePrinter(EpiloguePrinter):
+class TileRowPrinter(EpiloguePrinter):
     """Walks through the tiles of a row."""
 
     def place_of(self, row: str) -> tuple[str, str]:
@@ -66,7 +66,7 @@ class TilePrinter(EpiloguePrinter):
         return self.put(f"select i1 {both}, ptr {inside}, ptr {outside}")
 
 
-class BeforePrinter(TilePrinter):
+class BeforePrinter(TileRowPrinter):
     def module(self) -> str:
         return self.text([self.print_parallel_entry("before", BEFORE, BEFORE_PLAN), self.work_of_range(self.row)])
 
@@ -107,7 +107,7 @@ class BeforePrinter(TilePrinter):
         return self.combined([("fsub", d[0], d[2]), ("fadd", d[1], d[2]), ("fsub", d[2], d[1]), ("fsub", d[1], d[3])])
 
 
-class AfterPrinter(TilePrinter):
+class AfterPrinter(TileRowPrinter):
     def __init__(self, has_residual: bool, epilogue: Scalar | None):
         super().__init__(host())
         self.has_residual, self.epilogue = has_residual, epilogue

@@ -187,6 +187,16 @@ def own_convolution(spec: ConvSpec, epilogue: Scalar | None = None) -> Candidate
 
 
 def why_not_convolution(spec: ConvSpec) -> str | None:
+    why = why_not_images(spec)
+    if why is not None:
+        return why
+    if spec.output_shape[0] * spec.output_shape[2] * spec.output_shape[3] // 14 > MOST_PLACES:
+        return "the image has more pixels than the tables are meant for"
+    return None
+
+
+def why_not_images(spec: ConvSpec) -> str | None:
+    """The same for images of any size."""
     why = _why_not(spec)
     if why is not None:
         return why
@@ -201,8 +211,6 @@ def why_not_convolution(spec: ConvSpec) -> str | None:
         return f"an odd number of {NAMES[spec.x.dtype]} has no pairs"
     if spec.residual is not None and not has_stride(spec.residual, channels_last_stride(spec.output_shape)):
         return "the residual has another layout than the result"
-    if spec.output_shape[0] * spec.output_shape[2] * spec.output_shape[3] // 14 > MOST_PLACES:
-        return "the image has more pixels than the tables are meant for"
     return None
 
 

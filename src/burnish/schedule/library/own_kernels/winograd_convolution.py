@@ -29,7 +29,7 @@ from ..call_specs import ConvSpec
 from ..candidate import SCRATCH, Candidate, from_steps
 from . import matmul_tiling_and_packing
 from .matmul_tiling_and_packing import NativeCall, Product, Sum, in_chunks, places_of_row, runs_of
-from .own_matmul_and_convolution import is_dense_channels_last, why_not_convolution
+from .own_matmul_and_convolution import is_dense_channels_last, why_not_images
 
 NAME = "own winograd"
 
@@ -39,7 +39,7 @@ POSITIONS = 16
 STRIP_BYTES = 8 << 20
 """The most memory of the transformed tiles and products of one strip."""
 
-MOST_STRIPS = 16
+MOST_STRIPS = 64
 
 FEWEST_CHANNELS = 32
 """With fewer inputs or outputs the transforms take longer than what the products save."""
@@ -75,7 +75,7 @@ class Winograd:
 
 
 def why_not_winograd(spec: ConvSpec) -> str | None:
-    why = why_not_convolution(spec)
+    why = why_not_images(spec)
     if why is not None:
         return why
     if spec.x.dtype is not torch.float32:
