@@ -126,6 +126,8 @@ class Product:
     x_batch: int = 0
     """From the x of one of them to the next, in elements, and the same of the result."""
     out_batch: int = 0
+    shorter_run: int | None = None
+    """The longest run, where sums have to be more accurate than usual."""
 
     @property
     def item(self) -> int:
@@ -134,7 +136,7 @@ class Product:
 
     @property
     def longest_run(self) -> int:
-        return longest_run(self.dtype)
+        return self.shorter_run or longest_run(self.dtype)
 
     @property
     def flops(self) -> int:
@@ -321,9 +323,11 @@ def longest_run(dtype: str) -> int:
     return LONGEST_RUN_OF_PAIRS if DTYPES[dtype] in PAIRED else LONGEST_RUN
 
 
-def runs_of(starts: Sequence[int], length: int, dtype: str = "f32") -> tuple[WeightRun, ...]:
+def runs_of(
+    starts: Sequence[int], length: int, dtype: str = "f32", shorter: int | None = None
+) -> tuple[WeightRun, ...]:
     """Stretches of one length, split at the longest run that a sum may have."""
-    longest = longest_run(dtype)
+    longest = shorter or longest_run(dtype)
     return tuple(
         WeightRun(start + at, number * length + at, min(longest, length - at))
         for number, start in enumerate(starts)

@@ -45,6 +45,11 @@ FEWEST_CHANNELS = 32
 """With fewer inputs or outputs the transforms take longer than what the products save."""
 
 
+RUN = 32
+"""Most numbers that are summed in a register. The transforms cost accuracy, and shorter runs give it back: with 128, the
+error was 1.6 times that of eager's contiguous convolution, with 32 it is the same, for 3 % of the time."""
+
+
 @dataclass(frozen=True, slots=True)
 class Winograd:
     """A strip of rows of tiles, counted over all images."""
@@ -117,12 +122,13 @@ def product_of(strip: Winograd) -> Product:
     return Product(
         outputs,
         channels,
-        (Sum(channels, outputs, runs_of([0], channels)),),
+        (Sum(channels, outputs, runs_of([0], channels, shorter=RUN)),),
         in_chunks(places, channels, outputs, channels * outputs),
         shape,
         batches=POSITIONS,
         x_batch=tiles * channels,
         out_batch=tiles * outputs,
+        shorter_run=RUN,
     )
 
 
