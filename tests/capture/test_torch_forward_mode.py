@@ -50,6 +50,59 @@ def test_tensor_without_a_tangent_has_none():
 
 
 @program(breaks=0)
+def test_without_a_level_no_tensor_has_a_tangent():
+    def fn(x, t):
+        unpacked = forward_ad.unpack_dual(x)
+        if unpacked.tangent is None and forward_ad.unpack_dual(t * 2, level=None).tangent is None:
+            x = x.clamp(0, 1)
+        with forward_ad.dual_level():
+            tangent = forward_ad.unpack_dual(forward_ad.make_dual(x, t).sin()).tangent
+        return unpacked, unpacked.primal is t, tangent, forward_ad.unpack_dual(tangent)
+
+    return fn, two
+
+
+@pytest.mark.parametrize("backend", ["burnish", "eager"])
+def test_a_level_of_the_caller_has_tangents(backend):
+    def fn(x):
+        tangent = forward_ad.unpack_dual(x).tangent
+        return x * 2 if tangent is None else tangent * 3
+
+    compiled, x = burnish.compile(fn, backend=backend, fullgraph=True), torch.ones(3)
+    for _ in range(2):
+        assert torch.equal(compiled(x), x * 2)
+        with forward_ad.dual_level():
+            assert torch.equal(compiled(forward_ad.make_dual(x, x * 5)), x * 15)
+            assert torch.equal(compiled(x), x * 2)
+        assert torch.equal(torch.func.jvp(compiled, (x,), (x,))[0], torch.func.jvp(fn, (x,), (x,))[0])
+
+
+@pytest.mark.parametrize("backend", ["burnish", "eager"])
+def test_a_level_that_a_call_opens_is_seen_behind_it(backend):
+    opened = []
+
+    @torch.compiler.disable
+    def maybe_open():
+        if opened:
+            opened[0].__enter__()
+
+    def fn(x, t):
+        maybe_open()
+        d = forward_ad.make_dual(x, t) if opened else x
+        tangent = forward_ad.unpack_dual(d * 2).tangent
+        return d.detach() if tangent is None else tangent + 1
+
+    compiled, x = burnish.compile(fn, backend=backend), torch.ones(3)
+    for _ in range(2):
+        assert torch.equal(compiled(x, x), x)
+        opened.append(forward_ad.dual_level())
+        try:
+            assert torch.equal(compiled(x, x), x * 3)
+        finally:
+            opened.pop().__exit__(None, None, None)
+
+
+@program(breaks=0)
 def test_tangents_of_parameters():
     layer = torch.nn.Linear(2, 3)
     tangents = {name: torch.randn_like(p) for name, p in layer.named_parameters()}

@@ -5,11 +5,13 @@ import functools
 import pytest
 import torch
 from torch import nn
+from torch._higher_order_ops.scan import scan
 
 import burnish
 
 from .caller_programs import program_with_caller, program_with_compiler
 from .harness import program
+from .operator_backend import operators
 
 
 @program_with_compiler
@@ -308,3 +310,22 @@ def test_inner_function_whose_graph_only_ends_inside_of_the_outer_one_runs_by_it
     compiled = burnish.compile(fn, backend="eager")
     for i in range(4):
         assert torch.equal(compiled(torch.ones(2)), torch.ones(2) * (i + 1) + 1)
+
+
+@pytest.mark.parametrize("backend", ["burnish", operators], ids=["burnish", "operators"])
+def test_loop_that_torch_compiles_itself_is_one_graph(backend, monkeypatch):
+    monkeypatch.setattr(torch, "compile", lambda fn, **_: burnish.compile(fn, backend=backend, fullgraph=True))
+    xs, weight = torch.linspace(0.2, 0.8, 4), torch.tensor(0.7, requires_grad=True)
+
+    def step(carry, x):
+        following = carry * weight + x
+        return following, following * weight
+
+    for factor in (1.0, 2.0):
+        last, every = scan(step, torch.zeros(()), xs * factor)
+        (found,) = torch.autograd.grad(last + every.sum(), weight)
+        carry, total = torch.zeros(()), torch.zeros(())
+        for x in xs * factor:
+            carry = carry * weight + x
+            total = total + carry * weight
+        torch.testing.assert_close(found, torch.autograd.grad(carry + total, weight)[0])

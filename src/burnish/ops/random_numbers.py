@@ -31,7 +31,7 @@ import torch
 
 from ..settings import current
 from ..tensors.device_facts import CPU, is_host
-from ..tensors.dtypes import BITS, DIGITS, NAMES, UNSIGNED
+from ..tensors.dtypes import BITS, DIGITS, NAMES, UNSIGNED, has_loops
 from ..tensors.tensor_types import TensorType
 from .elementwise.elementwise_record import holds
 from .memory_format import copied
@@ -269,9 +269,11 @@ def draw_chance(g: Any, size: Size, p: float, generator: Any, device: Any) -> An
 
 
 def draw_integers(g: Any, size: Size, dtype: torch.dtype, generator: Any, device: Any, low: int, high: int) -> Any:
-    name = NAMES.get(dtype, "c")
+    if not has_loops(dtype):
+        raise NoRule(f"{dtype}")
+    name = NAMES[dtype]
     # Floats hold only integers up to a limit; an integer dtype must hold the whole range.
-    room = 1 << DIGITS[name] if name in DIGITS else 1 << (BITS.get(name, 0) - (name not in UNSIGNED))
+    room = 1 << DIGITS[name] if name in DIGITS else 1 << (BITS[name] - (name not in UNSIGNED))
     least = 0 if name in UNSIGNED or name == "b8" else -room
     if not low < high or low < least or high - 1 > room - (name not in DIGITS) or high - low > LARGEST or name == "b8":
         raise NoRule(f"integers from {low} to {high} in {dtype}")

@@ -22,7 +22,7 @@ class Dtype:
     """Its name in printed graphs and in the scalar IR."""
     torch: torch.dtype
     kind: str
-    """b bool, i integer, f floating, c complex."""
+    """b bool, i integer, f floating, c complex, o opaque: only eager's kernels know what its bits mean."""
     digits: int = 0
     """The binary digits of a float's significand, the hidden one included."""
     wide: str | None = None
@@ -44,7 +44,7 @@ KINDS: dict[str, str] = {}
 """The letter for a dtype in an operator record's `takes`."""
 
 BITS: dict[str, int] = {}
-"""Of the dtypes of the scalar IR, which has no complex numbers."""
+"""Of the dtypes of the scalar IR, which has neither complex numbers nor opaque dtypes."""
 
 DIGITS: dict[str, int] = {}
 LARGEST: dict[str, float] = {}
@@ -74,7 +74,7 @@ def add(dtype: Dtype) -> None:
     NAMES[dtype.torch] = name
     DTYPES[name] = dtype.torch
     KINDS[name] = dtype.kind
-    if dtype.kind != "c":
+    if dtype.kind not in "co":
         BITS[name] = dtype.bits
     if dtype.kind == "f":
         FLOATS.add(name)
@@ -106,5 +106,18 @@ for _dtype in (
     Dtype("f64", torch.float64, "f", digits=53),
     Dtype("c64", torch.complex64, "c"),
     Dtype("c128", torch.complex128, "c"),
+    Dtype("u16", torch.uint16, "o"),
+    Dtype("u32", torch.uint32, "o"),
+    Dtype("u64", torch.uint64, "o"),
+    *[
+        Dtype(f"f8{rest}", getattr(torch, f"float8_{rest}"), "o")
+        for rest in ("e4m3fn", "e4m3fnuz", "e5m2", "e5m2fnuz", "e8m0fnu")
+        if hasattr(torch, f"float8_{rest}")
+    ],
 ):
     add(_dtype)
+
+
+def has_loops(dtype: torch.dtype | None) -> bool:
+    """Whether kernels of ours compute with it. Operators on others call eager's kernels."""
+    return NAMES.get(dtype) in BITS  # type: ignore[arg-type]

@@ -10,7 +10,7 @@ import math
 
 import torch
 
-from ...tensors.dtypes import BITS, KINDS, NAMES, UNSIGNED
+from ...tensors.dtypes import BITS, UNSIGNED, has_loops
 from ...tensors.eager_strides import elementwise_stride
 from ...tensors.tensor_types import TensorType
 from ..memory_format import copied
@@ -52,8 +52,8 @@ def isinf(x: Scalar) -> Scalar:
 @shape("aten.isinf.default")
 def isinf_type(x: TensorType) -> TensorType:
     """Strides are those of eager's comparison of the absolute value with a number."""
-    if KINDS.get(NAMES.get(x.dtype, ""), "c") == "c":
-        raise NoRule("complex numbers")
+    if not has_loops(x.dtype):
+        raise NoRule(f"{x.dtype}")
     if not x.dtype.is_floating_point:
         return copied(x, torch.bool)
     size = TensorType(x.shape, elementwise_stride(x.shape, [x]), x.dtype)

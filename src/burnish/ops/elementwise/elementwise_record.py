@@ -171,7 +171,7 @@ def element(
     assert isinstance(rule, Pointwise)
     dtype = operand_dtype(rule, types, {})
     stored, target = NAMES.get(dtype, ""), NAMES.get(result.dtype, "")
-    if KINDS.get(stored, "c") == "c" or KINDS.get(target, "c") == "c":
+    if stored not in BITS or target not in BITS:
         raise NoRule(f"{result.dtype} of {dtype} operands")
     computed = NAMES[compute_dtype(dtype)]
     operands, wide = list(args), op.notes.get("wide")

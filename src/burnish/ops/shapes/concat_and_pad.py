@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from ...tensors.dtypes import NAMES
+from ...tensors.dtypes import NAMES, has_loops
 from ...tensors.tensor_types import TensorType
 from ...tensors.type_promotion import common_dtype
 from ...tensors.views.view_maps import Map, Reshape, Slice
@@ -176,7 +176,7 @@ def constant_pad_nd(x: TensorType, pad: Sequence[int], value: object = 0) -> Ten
 
 @concat_rule("aten.constant_pad_nd.default")
 def constant_pad_parts(x: Any, pad: Sequence[int], value: bool | int | float = 0) -> Part:
-    if x.dtype.is_complex or not x.dtype.is_floating_point and const(value, NAMES[x.dtype]).payload != value:
+    if not has_loops(x.dtype) or not x.dtype.is_floating_point and const(value, NAMES[x.dtype]).payload != value:
         raise NoRule(f"a border of {value}")
     lengths = [(0, 0)] * x.ndim
     for k in range(len(pad) // 2):

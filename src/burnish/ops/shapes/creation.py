@@ -16,7 +16,7 @@ from typing import Any
 import torch
 
 from ...tensors.device_facts import CPU
-from ...tensors.dtypes import FLOATS, NAMES
+from ...tensors.dtypes import FLOATS, NAMES, has_loops
 from ...tensors.tensor_types import NumberType, TensorType, contiguous_stride
 from ...tensors.type_promotion import number_dtype
 from ..elementwise.elementwise_record import holds
@@ -145,7 +145,7 @@ def full_of_a_changing_number(g: Any, a: Arguments) -> Any:
 def filled(g: Any, a: Arguments, typed: Callable[[TensorType, Arguments], TensorType], value: Number | None) -> Any:
     """A tensor of the type that `typed` returns. `value`: the call's own if None."""
     type, value = typed(a.self.type, a), a.fill_value if value is None else value
-    if NAMES.get(type.dtype, "c")[0] != "c" and isinstance(value, Number):
+    if has_loops(type.dtype) and isinstance(value, Number):
         number(value, NAMES[type.dtype])  # raises where eager does, or wraps around
     return g.restride(g.full(type.shape, value, type), type.stride)
 

@@ -29,7 +29,7 @@ from ...ops.indexing.gather_lowering import GatherRule, IndirectIndex
 from ...ops.operator_record import NoRule, Pointwise
 from ...ops.shapes.concat_lowering import ConcatRule
 from ...ops.target_record import target_of
-from ...tensors.dtypes import NAMES
+from ...tensors.dtypes import has_loops
 from ..partition.loop_or_library_call import why_not_loop
 
 INTEGERS = (torch.int64, torch.int32)
@@ -91,7 +91,7 @@ def picks_of(node: Node) -> tuple | None:
     values = (source, *node.results, *(place.index for place in places if isinstance(place, IndirectIndex)))
     if target_of(source.type.device) is None or len({v.type.device for v in values}) > 1:
         return None
-    if any(0 in v.shape or NAMES.get(v.dtype, "c")[0] == "c" for v in values):
+    if any(0 in v.shape or not has_loops(v.dtype) for v in values):
         return None
     if any(place.index.dtype not in INTEGERS for place in places if isinstance(place, IndirectIndex)):
         return None

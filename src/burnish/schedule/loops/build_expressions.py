@@ -22,7 +22,7 @@ from ...ops.scalar_ir import Access, Scalar, const, load, maximum, minimum, rand
 from ...ops.scalar_ir import index as loop_variable
 from ...ops.shapes.concat_lowering import ConcatRule, OperandPart
 from ...ops.shapes.element_from_index_rules import ElementPosition, IndexFunction
-from ...tensors.dtypes import NAMES
+from ...tensors.dtypes import NAMES, has_loops
 from ...tensors.tensor_types import NumberType
 from ...tensors.views.affine_indices import Affine, Index, constant
 from ...tensors.views.view_maps import Maps, source_index
@@ -311,6 +311,6 @@ def index_function_fails(node: Node, why_not_printed: Callable[[Scalar], str | N
 
 def why_not_dtypes(node: Node) -> str | None:
     for value in (*node.operands, *node.results):
-        if value is None or value.dtype not in NAMES or NAMES[value.dtype].startswith("c"):
+        if value is None or not has_loops(value.dtype):
             return f"{node.op.name} of {value.dtype if value else None}"
     return None

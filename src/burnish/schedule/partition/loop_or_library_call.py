@@ -23,7 +23,7 @@ from ...ops.shapes.concat_lowering import ConcatRule, OperandPart, leaves
 from ...ops.shapes.element_from_index_rules import IndexFunction
 from ...ops.target_record import target_of
 from ...settings import current
-from ...tensors.dtypes import NAMES
+from ...tensors.dtypes import has_loops
 from ...tensors.tensor_types import NumberType
 from ...tensors.views.view_maps import Expand
 from ..fusion.fusion_groups import is_contiguous_scan, is_reduction, is_running
@@ -124,12 +124,11 @@ def why_not_loop(node: Node, most: int | None = MOST) -> str | None:
     if any([type is not None and 0 in type.shape for type in types]):
         return "it has no elements"
     if node.op is VIEW:
-        return None if NAMES.get(node.results[0].dtype, "c")[0] != "c" else "complex numbers"  # type: ignore[union-attr]
+        return None if has_loops(node.results[0].dtype) else "no numbers of the scalar IR"  # type: ignore[union-attr]
     if node.op.name in REDUCTION_OF:
-        name = NAMES[node.args[0].dtype]
-        return None if name[0] != "c" else "complex numbers"
+        return None if has_loops(node.args[0].dtype) else "no numbers of the scalar IR"
     if node.op.name in RUN_ALONG:
-        is_number = NAMES.get(node.args[0].dtype, "c")[0] != "c" and node.args[0].dtype is not torch.bool
+        is_number = has_loops(node.args[0].dtype) and node.args[0].dtype is not torch.bool
         return None if node.args[0].ndim and is_number else "it has no dimension, or no real numbers"
     if node.op is FETCH or node.op is ADD_AT:
         return None

@@ -279,10 +279,10 @@ def operator_called(m: Any, args: tuple, kwargs: dict) -> Any:
         return MISSING
     if m.symbolic_sizes is not None:
         m.symbolic_sizes.symbols.settle_all("a loop operator")
-    if not is_own:
-        return rule(m, args, None)
     for value in args[1:]:
         m.heap.expose(value)
+    if not is_own:
+        return rule(m, args, None)
     guard_before_native_read.settle_all(m, args[-1])
     return or_before(m, f"the operator {args[0].name()}", lambda: rule(m, args, tuple(args[-1])))
 
