@@ -21,6 +21,7 @@ from torch.fx import GraphModule, Node
 from .. import events
 from ..captured_graph.call_site import CallSite
 from ..concurrency.outside_errors import reraise_from_outside
+from ..foundation.torch_private import DisableTorchFunctionSubclass
 from ..tensors.torch_state import TorchState
 
 LINE = re.compile(r'  File "(.+)", line (\d+), in [^\n]+')
@@ -147,7 +148,8 @@ def find_examples(gm: GraphModule, example_inputs: list[Any]) -> None:
         for node, value in zip(places, example_inputs, strict=True):
             if "example_value" not in node.meta:
                 is_tensor = isinstance(value, torch.Tensor)
-                node.meta["example_value"] = mode.from_tensor(value, static_shapes=True) if is_tensor else value
+                with DisableTorchFunctionSubclass():  # the rules of a tensor's class are the program's, which may count
+                    node.meta["example_value"] = mode.from_tensor(value, static_shapes=True) if is_tensor else value
         with mode, enable_python_dispatcher():  # decompositions in C++ would ask for symbols' values
             run = ExampleRun(gm)
             try:
