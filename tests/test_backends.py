@@ -13,6 +13,7 @@ import torch
 from torch.fx import Graph, GraphModule
 
 import burnish
+from burnish import events
 from burnish.backends import registry
 from burnish.backends.registry import Backend, list_backends, lookup, register_backend
 from burnish.compiler.adapters import specialize_numbers
@@ -401,3 +402,41 @@ def test_a_failing_backends_graph_runs_eagerly_if_dynamo_suppresses_errors():
             assert torch.equal(compiled(x), x * 2)
     with pytest.raises(burnish.BackendError):
         burnish.compile(lambda x: x * 2, backend=failing)(x)
+
+
+class CountedCalls(torch.Tensor):
+    """A tensor whose class counts the calls that ask it."""
+
+    calls = 0
+
+    @classmethod
+    def __torch_function__(cls, func, types, args=(), kwargs=None):
+        cls.calls += 1
+        return super().__torch_function__(func, types, args, kwargs or {})
+
+
+@pytest.mark.falls_back("refused")
+@pytest.mark.parametrize("backend", ["own", "aot_eager"])
+def test_backends_do_not_ask_the_rules_of_a_tensor_class(backend):
+    def fn(x):
+        return (x * 2 + 1).sin()
+
+    compiled = burnish.compile(fn, backend="aot_eager" if backend == "aot_eager" else lambda gm, inputs: gm.forward)
+    for _ in range(4):
+        x = torch.randn(3).as_subclass(CountedCalls)
+        wanted = fn(x)
+        CountedCalls.calls = 0
+        found = compiled(x)
+        assert CountedCalls.calls == 3
+        assert type(found) is CountedCalls and torch.equal(found, wanted)
+
+
+@pytest.mark.falls_back("refused")
+def test_a_graph_that_aot_eager_leaves_to_a_tensor_class_is_reported():
+    refused = []
+    stop = events.subscribe(lambda event: refused.append(event.data["text"]) if event.kind == "lower.refused" else None)
+    compiled = burnish.compile(lambda x: x * 2, backend="aot_eager")
+    for _ in range(3):
+        compiled(torch.randn(3).as_subclass(CountedCalls))
+    stop()
+    assert refused and "CountedCalls" in refused[0]

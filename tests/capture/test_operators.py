@@ -350,6 +350,26 @@ def test_comparison_that_returns_a_tensor():
     return fn, swinging
 
 
+@program(breaks=0)
+def test_order_of_a_class_by_one_method_alone():
+    class Before:
+        def __init__(self, n):
+            self.n = n
+
+        def __lt__(self, other):
+            return self.n < other.n
+
+    def fn(x, n):
+        found = [Before(n) > Before(2), sorted([Before(n), Before(2)])[0].n, Before.__ge__(Before(1), 3)]
+        try:
+            found.append(Before(n) >= Before(2))
+        except TypeError as error:
+            found.append(str(error))
+        return x * 2, found
+
+    return fn, lambda i: (ordinary(i)[0], i)
+
+
 @program
 def test_chained_comparison_evaluates_the_middle_once():
     seen = []

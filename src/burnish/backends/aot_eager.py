@@ -11,10 +11,13 @@ from torch.fx import GraphModule
 
 from .data_dependent_tracing import tracing_for
 from .registry import Backend, CompiledFn
+from .subclass_rules import is_left_to_rules
 
 
 def aot_eager(gm: GraphModule, example_inputs: list[Any]) -> CompiledFn:
     """Split forward from backward with AOTAutograd, then run both with PyTorch's eager operators."""
+    if is_left_to_rules(gm):
+        return gm.forward
     # The import takes most of a second, so it is done here.
     from torch._functorch.aot_autograd import aot_module_simplified, make_boxed_func
 

@@ -1,6 +1,7 @@
 """Fills in the node metadata that custom backends expect from graphs of `torch.compile`.
 
 x + y                            call_function operator.add, not the method "add"
+torch.tensor([x[0], 1])          call_function torch._refs.tensor
 node.meta["example_value"]       a tensor without data, of the result's size, dtype and strides
 node.meta["nn_module_stack"]     {id: ("L['self'].layers.0", Linear)}
 node.meta["source_fn_stack"]     [("linear", Linear)], [("sin", torch.sin)]
@@ -21,6 +22,7 @@ from torch.fx import GraphModule, Node
 from .. import events
 from ..captured_graph.call_site import CallSite
 from ..concurrency.outside_errors import reraise_from_outside
+from ..foundation.torch_private import DisableTorchFunctionSubclass
 from ..tensors.torch_state import TorchState
 
 LINE = re.compile(r'  File "(.+)", line (\d+), in [^\n]+')
@@ -92,6 +94,7 @@ INSTRUCTIONS = ("BINARY_", "COMPARE_", "UNARY_", "INPLACE_")
 def describe_nodes(gm: GraphModule, example_inputs: list[Any], has_examples: bool) -> None:
     """``has_examples``: find the examples of the nodes' values, too."""
     for node in gm.graph.nodes:
+        name_constructor(node)
         site = node.meta.get("stack_trace")
         if not site:
             continue
@@ -108,6 +111,14 @@ def describe_nodes(gm: GraphModule, example_inputs: list[Any], has_examples: boo
 def with_source(line: str) -> str:
     found = LINE.fullmatch(line)
     return line if found is None else f"{line}\n    {linecache.getline(found[1], int(found[2])).strip()}"
+
+
+def name_constructor(node: Node) -> None:
+    """``torch.tensor`` reads the data of tensors in a list, so that it cannot be traced without data."""
+    if node.target is torch.tensor and node.args and isinstance(node.args[0], (list, tuple)) and node.all_input_nodes:
+        from torch._refs import tensor  # the same from operators
+
+        node.target = tensor
 
 
 def name_operator(node: Node, site: CallSite) -> None:
@@ -147,7 +158,8 @@ def find_examples(gm: GraphModule, example_inputs: list[Any]) -> None:
         for node, value in zip(places, example_inputs, strict=True):
             if "example_value" not in node.meta:
                 is_tensor = isinstance(value, torch.Tensor)
-                node.meta["example_value"] = mode.from_tensor(value, static_shapes=True) if is_tensor else value
+                with DisableTorchFunctionSubclass():  # the rules of a tensor's class are the program's, which may count
+                    node.meta["example_value"] = mode.from_tensor(value, static_shapes=True) if is_tensor else value
         with mode, enable_python_dispatcher():  # decompositions in C++ would ask for symbols' values
             run = ExampleRun(gm)
             try:

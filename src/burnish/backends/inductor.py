@@ -8,12 +8,15 @@ from torch.fx import GraphModule
 
 from .data_dependent_tracing import tracing_for
 from .registry import Backend, CompiledFn
+from .subclass_rules import is_left_to_rules
 
 
 def inductor(
     gm: GraphModule, example_inputs: list[Any], *, mode: str | None = None, options: dict[str, Any] | None = None
 ) -> CompiledFn:
     """Compile the graph with TorchInductor, with its own modes and options."""
+    if is_left_to_rules(gm):
+        return gm.forward
     # The import takes seconds, so it is done here.
     from torch._inductor import list_mode_options
     from torch._inductor.compile_fx import compile_fx

@@ -15,6 +15,8 @@ from typing import Any
 import torch
 from torch.fx import GraphModule
 
+from ..foundation.torch_private import DisableTorchFunctionSubclass
+
 
 def tracing_context(gm: GraphModule, example_inputs: list[Any]) -> contextlib.AbstractContextManager[Any]:
     if not needs_context(gm, example_inputs):
@@ -32,7 +34,8 @@ def needs_context(gm: GraphModule, example_inputs: list[Any]) -> bool:
 
 
 def has_nested(inputs: list[Any]) -> bool:
-    return any(isinstance(x, torch.Tensor) and x.is_nested and x.layout is torch.jagged for x in inputs)
+    with DisableTorchFunctionSubclass():  # asking a tensor runs no code of its class
+        return any(isinstance(x, torch.Tensor) and x.is_nested and x.layout is torch.jagged for x in inputs)
 
 
 def has_loop(module: torch.nn.Module) -> bool:

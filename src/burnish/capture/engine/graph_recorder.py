@@ -343,6 +343,8 @@ class Recorder(TorchFunctionMode):
             live = constant_arrays.as_live_scalar(self.tracer, value) if live_allowed else None
             if live is not None:
                 return self.argument(live, live_allowed)
+            if constant_arrays.are_settled(self.tracer, [value]):
+                return value.item()
         if self.tracer.is_constant(value) and not isinstance(value, FUNCTIONS):
             return value
         if base_of_value(kind) in GIVEN_BY_VALUE:

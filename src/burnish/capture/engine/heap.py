@@ -182,11 +182,15 @@ class Heap:
                 self.guard("same", source, first)
             if decimal_context.is_decimal(kind):
                 decimal_context.guard_context(self)
-        elif value:
+        else:
+            self.guard_numpy_number(value, source)
+        return value
+
+    def guard_numpy_number(self, value: Any, source: Source) -> None:
+        if value:
             self.add("equal", source, value)
         else:  # zeros have a sign
             self.guard_answer(numpy_tables.is_same, source, value)
-        return value
 
     def is_varying(self, kind: type, source: Source, is_slot: bool) -> bool:
         """Whether only the type of a NumPy number is guarded, because its value may differ in the next call."""

@@ -43,6 +43,19 @@ def may_vary(m: Any, number: Any) -> bool:
     return m.heap.origin_of(number) is not None or is_of_graph(m, number)
 
 
+def are_settled(m: Any, numbers: list) -> bool:
+    """Guard the values of NumPy scalars from outside, so that they vary no more. Only under ``fullgraph=True``:
+    elsewhere Python reads them after a break, and the graphs serve all values."""
+    if not m.options.fullgraph or any(type(n) not in NUMBERS or m.heap.origin_of(n) is None for n in numbers):
+        return False
+    for number in numbers:
+        origin = m.heap.origin_of(number)
+        if origin is not None:  # it may be there twice
+            m.heap.guard_numpy_number(number, origin.source)
+            del m.heap.origins[id(number)]
+    return True
+
+
 def are_constants(m: Any, content: tuple) -> bool:
     """Whether the content of a new tensor holds NumPy scalars, and none that may vary. Python numbers of the same value
     make the same tensor, if the dtype that torch takes from the scalars is given."""
@@ -54,7 +67,7 @@ def are_constants(m: Any, content: tuple) -> bool:
 def as_live_scalar(m: Any, number: Any) -> Any:
     """The Python number that torch makes of a NumPy scalar from outside, or None."""
     origin = m.heap.origin_of(number)
-    if origin is None:
+    if origin is None or type(number.item()) not in (int, float):
         return None
     return live_scalars.make(number.item(), Expression(python_number, (Expression(None, (origin.source,)),)), m)
 

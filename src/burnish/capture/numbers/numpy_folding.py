@@ -43,7 +43,8 @@ def call(m: Any, function: Any, args: tuple, kwargs: dict) -> Any:
         return MISSING
     for value in given:
         m.heap.expose(value)
-    if not all(is_constant(m, value) for value in given):
+    varying = [value for value in given if not is_constant(m, value)]
+    if varying and not constant_arrays.are_settled(m, varying):
         return MISSING
     return fold(m, function, tuple(map(settled, args)), {name: settled(value) for name, value in kwargs.items()})
 
@@ -51,8 +52,9 @@ def call(m: Any, function: Any, args: tuple, kwargs: dict) -> Any:
 def apply(m: Any, operation: Callable, *operands: Any) -> Any:
     """An operator on NumPy scalars."""
     value = MISSING
-    if all(is_constant(m, operand) for operand in operands) and not (
-        type(operands[0]) is ARRAY and operation in IN_PLACE
+    varying = [operand for operand in operands if not is_constant(m, operand)]
+    if not (type(operands[0]) is ARRAY and operation in IN_PLACE) and (
+        not varying or constant_arrays.are_settled(m, varying)
     ):
         value = fold(m, operation, tuple(map(settled, operands)), {})
     if value is MISSING:

@@ -26,10 +26,14 @@ from .graph_arrays import is_data, tensor_of
 
 def call(m: Any, function: Any, args: tuple, kwargs: dict) -> Any:
     """The result of a function, class or method of NumPy, or MISSING."""
+    owner = getattr(function, "__self__", None) if isinstance(function, types.BuiltinFunctionType) else None
+    if type(owner) in NUMBERS and function.__name__ == "item" and not args and not kwargs:
+        live = constant_arrays.as_live_scalar(m, owner)
+        if live is not None:
+            return live
     answer = numpy_folding.call(m, function, args, kwargs)
     if answer is not MISSING:
         return answer
-    owner = getattr(function, "__self__", None) if isinstance(function, types.BuiltinFunctionType) else None
     if function in QUESTIONS and len(args) == 1 and not kwargs and type(args[0]) is ARRAY:
         return array_attributes.load(m, args[0], QUESTIONS[function])
     if type(owner) is not ARRAY and type(owner) not in NUMBERS:
@@ -127,6 +131,10 @@ def store_subscript(m: Any, array: Any, key: Any, value: Any) -> Any:
 
 def number_of(m: Any, kind: type, value: Any) -> Any:
     """``float(value)`` or ``int(value)``, or MISSING."""
+    if kind in (int, float) and type(value) in NUMBERS:
+        live = constant_arrays.as_live_scalar(m, value)
+        if live is not None:
+            return m.call(kind, (live,), {})
     tensor = tensor_of(m, value) if kind in (int, float) and is_number(m, value) else None
     return MISSING if tensor is None or tensor.is_complex() else m.call(kind, (tensor,), {})
 

@@ -101,7 +101,9 @@ def enum_member(m: Any, cls: type[enum.Enum], args: tuple, kwargs: dict) -> Any:
         m.stop(breaks.OPAQUE_CALL, f"{cls.__qualname__}() makes a class")
     args = tuple(guard_before_native_read.settled(value) for value in args)
     if len(args) == 1 and not is_trusted_type(lookup(m, cls, "_missing_")[1]) and not has_member(cls, args[0]):
-        m.stop(breaks.OPAQUE_CALL, f"{cls.__qualname__}._missing_")
+        if issubclass(cls, enum.Flag) or kwargs:
+            m.stop(breaks.OPAQUE_CALL, f"{cls.__qualname__}._missing_")
+        return m.call(object_polyfills.member_for_missing, (cls, *args), {})
     return native(m, cls, args, kwargs)
 
 

@@ -33,7 +33,7 @@ from ...errors import InternalError
 from ...tensors.tensor_types import is_leaf
 from .. import breaks
 from ..engine.object_lifetimes import Origin
-from ..guards.tensor_metadata import TENSOR_TYPES, is_tensor
+from ..guards.tensor_metadata import TENSOR_TYPES, WithoutRules, is_tensor
 from ..interpreter.emulated_frames import call_at_line
 from ..interpreter.frames import MISSING
 from ..numbers.live_scalars import Expression
@@ -314,16 +314,20 @@ def no_view(gradient: torch.Tensor) -> torch.Tensor:
 
 def is_leaf_of_other(tensor: torch.Tensor) -> bool:
     """Whether it is a view of a parameter that was made without gradients."""
-    return tensor.requires_grad and tensor._is_view() and is_leaf(tensor)
+    with WithoutRules():
+        return tensor.requires_grad and tensor._is_view() and is_leaf(tensor)
 
 
-def is_refused(view: torch.Tensor) -> bool:
-    """Whether torch refuses to tell its history: it was made without gradients, and has been written to since."""
-    try:
-        view.is_leaf  # noqa: B018
-    except RuntimeError as error:
-        reraise_from_outside(error)
-        return True
+def is_refused(tensor: torch.Tensor) -> bool:
+    """Whether it is a view of which torch refuses to tell the history: made without gradients, and written to since."""
+    with WithoutRules():
+        if not tensor._is_view():
+            return False
+        try:
+            tensor.is_leaf  # noqa: B018
+        except RuntimeError as error:
+            reraise_from_outside(error)
+            return True
     return False
 
 

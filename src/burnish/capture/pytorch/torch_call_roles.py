@@ -19,6 +19,7 @@ from ...concurrency.outside_errors import reraise_from_outside
 from ...foundation.torch_private import tree_leaves, tree_map
 from ...tensors.tensor_types import is_leaf
 from .. import breaks
+from ..guards.tensor_metadata import WithoutRules
 from ..guards.value_or_identity import PLAIN_VALUES
 from .number_arguments import OPERATORS as OF_LIBRARIES
 from .number_arguments import takes_live_numbers
@@ -367,10 +368,11 @@ def identifier(text: str, at: int) -> str:
 
 def why_not_leaf(m: Any, made: Any) -> tuple[breaks.BreakKind, str] | None:
     """The break after a call that makes a leaf. Graphs of other compilers would give it no gradient."""
-    if m.options.runs_python or not (isinstance(made, Tensor) and made.requires_grad) or m.knows(made):
+    if m.options.runs_python or not isinstance(made, Tensor):
         return None
-    if is_view_without_gradient(made) or not is_leaf(made):
-        return None
+    with WithoutRules():
+        if not made.requires_grad or m.knows(made) or is_view_without_gradient(made) or not is_leaf(made):
+            return None
     return breaks.TENSOR_STATE, "a leaf is made for another compiler"
 
 

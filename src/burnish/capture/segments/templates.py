@@ -97,7 +97,7 @@ class Rebuilder(TemplateWriter):
             output = self.call(no_view, output)
         elif self.tracer.options.shows_operators and is_leaf_of_other(value):
             output = self.call(as_leaf, output)
-        elif self.tracer.options.shows_operators and value._is_view() and is_refused(value):
+        elif self.tracer.options.shows_operators and is_refused(value):
             raise Unrebuildable(value, "a view of a parameter, made without gradients, leaves after a write")
         name = self.name(value, output)
         if type(value) in (torch.Tensor, torch.nn.Parameter):

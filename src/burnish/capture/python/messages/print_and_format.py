@@ -214,11 +214,14 @@ def format_value(m: Any, value: Any, convert: Callable | None, spec: str) -> Any
         return m.call(text_polyfills.convert_and_format, (convert, value, spec), {})
     if kind is torch.Tensor and not (m.modes or value.ndim) and graph_numbers.stays_in_graph(m, value):
         return format_value(m, graph_numbers.read(m, value), None, spec)
-    if spec and kind in value_kinds.NUMPY:
+    is_scalar = kind in numpy_tables.NUMBERS  # f"{float32(0.1)}" shows the Python number, and str() does not
+    if is_scalar or spec and kind in value_kinds.NUMPY:
         number = numpy_dispatch.python_number_of(m, value)
         if number is not MISSING:
             return format_value(m, number, None, spec)
         guard_before_native_read.settle_all(m, value)
+        if is_scalar:
+            return m.plainly(format, value, spec)
     for name in ("__format__", "__str__", "__repr__"):
         found, owner = lookup(m, kind, name)
         if isinstance(found, FunctionType):

@@ -36,7 +36,8 @@ from ..polyfills import iterator_polyfills, itertools_polyfills, object_polyfill
 from .container_methods import dict_of_keys
 
 ATOMS = (int, float, complex, bool, str, bytes, type(None))
-COMPARISONS = frozenset(("__eq__", "__ne__", "__lt__", "__le__", "__gt__", "__ge__"))
+ORDERINGS = frozenset(("__lt__", "__le__", "__gt__", "__ge__"))
+COMPARISONS = ORDERINGS | {"__eq__", "__ne__"}
 
 NUMBERS = (int, float, complex, bool)
 ARITHMETIC = frozenset(
@@ -283,6 +284,8 @@ def _compare(m: Any, owner: Any, name: str, args: tuple, kwargs: dict, method: C
         return m.call(operator_protocol_polyfills.not_equal, (owner, *args), kwargs)
     if len(args) != 1 or name == "__ne__" and lookup(m, type(owner), "__eq__")[1] is not object:
         return MISSING
+    if name in ORDERINGS:
+        return NotImplemented
     return name == "__eq__" if truth_and_identity.is_same(m, owner, args[0]) else NotImplemented
 
 
@@ -294,7 +297,7 @@ def _reduce(m: Any, owner: Any, name: str, args: tuple, kwargs: dict, method: Ca
 OBJECT_METHODS: dict[str, Callable] = {
     **dict.fromkeys(("__init__", "__init_subclass__", "__subclasshook__"), _initialize),
     **dict.fromkeys(("__hash__", "__str__", "__repr__", "__format__"), _by_own_method),
-    **dict.fromkeys(("__eq__", "__ne__"), _compare),
+    **dict.fromkeys(COMPARISONS, _compare),
     **dict.fromkeys(("__reduce_ex__", "__getstate__"), _reduce),
 }
 """Rules for methods of any object, which return MISSING where they do not apply."""

@@ -37,7 +37,7 @@ def settle_all(m: Any, value: Any, depth: int = 0, converts: bool = True, walked
     if issubclass(kind, Live):
         value.settle()
     elif kind in numpy_tables.NUMBERS:
-        if constant_arrays.may_vary(m, value):
+        if constant_arrays.may_vary(m, value) and not constant_arrays.are_settled(m, [value]):
             m.stop(breaks.OPAQUE_CALL, f"a {kind.__qualname__} of NumPy's, which may be another one in the next call")
     elif kind is numpy_tables.ARRAY:
         if not constant_arrays.is_known(m, value):

@@ -255,3 +255,22 @@ def variable(data, requires_grad=False):
     """``torch.autograd.Variable(data)``, from before tensors had gradients themselves."""
     made = data.detach()
     return made.requires_grad_() if requires_grad else made
+
+
+def member_for_missing(cls, value):
+    """``cls(value)`` of an enumeration without such a value, which asks its own ``_missing_``."""
+    try:
+        found = cls._missing_(value)
+    except ValueError:
+        raise
+    except Exception as error:
+        error.__context__ = ValueError(f"{value!r} is not a valid {cls.__qualname__}")
+        raise
+    if isinstance(found, cls):
+        return found
+    unknown = ValueError(f"{value!r} is not a valid {cls.__qualname__}")
+    if found is None:
+        raise unknown
+    wrong = TypeError(f"error in {cls.__name__}._missing_: returned {found!r} instead of None or a valid member")
+    wrong.__context__ = unknown
+    raise wrong
