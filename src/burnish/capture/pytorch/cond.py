@@ -8,9 +8,10 @@
 
 Both functions are interpreted, one after the other, and each is recorded as a graph of its own. So both run on this
 call's data, including the branch that was not chosen. The program cannot observe this: a branch is abandoned *before*
-it writes to an object from outside, prints or breaks the graph, and also if it draws random numbers. The segment then
-ends before ``torch.cond``, which is called for real on every run. Cases that eager rejects (branches that return
-tensors with different metadata, or return their arguments) raise their error there.
+it writes to an object from outside, prints or breaks the graph. The segment then ends before ``torch.cond``, which is
+called for real on every run. Cases that eager rejects (branches that return tensors with different metadata, or return
+their arguments) raise their error there. Random numbers that a branch draws are put back: the node draws those of the
+chosen branch.
 
 A backend without Python in its graphs gets torch's own operator, ``torch.ops.higher_order.cond``, with the two graphs
 as submodules. If the predicate is a Python number, torch.cond itself is interpreted instead.
@@ -115,6 +116,7 @@ class Branch(GraphRegion):
     """A call of ``torch.cond`` that is being traced."""
 
     functions = "a branch"
+    may_call_functions = may_draw = True
 
     def __init__(self, m: Any, predicate: torch.Tensor, truth: bool, given: list[torch.Tensor]):
         super().__init__(m, "torch.cond", drawing_from([predicate, *given]))
@@ -179,7 +181,7 @@ class Branch(GraphRegion):
         if self.outer is not None:
             for value in (self.predicate, *operands):
                 self.outer.reads(value)
-        branches = Branches(*graphs, len(numbers))
+        branches = Branches(*graphs, len(numbers), self.draws)
         handles = [*(recorder.tensor(value) for value in (self.predicate, *operands)), *numbers.values()]
         made = branches(self.predicate, *operands, *values)
         if not m.options.wants_operators:

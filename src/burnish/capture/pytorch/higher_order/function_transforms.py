@@ -128,6 +128,9 @@ class Transform(Region):
     def refuse(self, what: str) -> NoReturn:
         raise Stop(breaks.OPAQUE_FUNCTION, what)
 
+    def before_node(self, call: Any) -> None:
+        self.refuse(f"a call of {call.function.__qualname__}")
+
     def delay(self, effect: Effect) -> None:
         if self.branches or self.outer is not None:
             self.refuse("a warning in a branch of torch.cond")
