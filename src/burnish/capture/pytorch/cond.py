@@ -32,7 +32,7 @@ from ..engine.interpreted_or_native import is_trusted
 from ..engine.torch_call_records import Handle, TorchCall, handles_in
 from ..guards.tensor_metadata import TENSOR_TYPES
 from ..interpreter.frames import MISSING
-from ..numbers.graph_numbers import fits_in_64_bits
+from ..numbers.graph_numbers import fits_in_64_bits, is_graph_truth
 from ..python.trace_rollback import ask_region
 from .graph_regions.graph_region import GraphRegion, drawing_from, memory_of
 
@@ -43,6 +43,8 @@ def cond_operator(m: Any, args: tuple, kwargs: dict) -> Any:
     """A direct call of ``torch.ops.higher_order.cond``: in eager, gradients flow to its operands only. Torch itself
     calls it for ``torch.cond`` in code compiled by ``torch.compile``, whose backend may be Burnish."""
     args = args[1:]
+    if args and is_graph_truth(args[0]):
+        args = (args[0].tensor, *args[1:])
     if len(args) == 4 and not kwargs and isinstance(args[0], (bool, int)) and type(args[3]) in (tuple, list):
         return m.call(args[1] if args[0] else args[2], tuple(args[3]), {})
     return cond(m, args, kwargs, is_bare=not is_trusted(m.frame.globals.get("__name__")))
@@ -52,6 +54,8 @@ def cond(m: Any, args: tuple, kwargs: dict, is_bare: bool = False) -> Any:
     """``torch.cond(pred, true_fn, false_fn, operands=())``."""
     given = dict(zip(("pred", "true_fn", "false_fn", "operands"), args, strict=False)) | kwargs
     predicate, operands = given.get("pred"), given.get("operands", ())
+    if is_graph_truth(predicate):  # a comparison of numbers that were read from tensors
+        predicate = predicate.tensor
     if type(predicate) not in TENSOR_TYPES or len(given) != len(args) + len(kwargs):
         return MISSING
     if (
