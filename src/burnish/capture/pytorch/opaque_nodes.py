@@ -47,6 +47,7 @@ class OpaqueCall:
         """With symbolic sizes: those of the arguments when the call was traced, and all facts of its results then."""
         self.numbers_vary = False
         """Whether numbers among the arguments may differ, because a guard says what the results look like."""
+        name = name.replace("<lambda>", "lambda_function")  # names that end in "_" are those of writes
         self.__name__ = self.__qualname__ = "".join(c if c.isalnum() or c == "_" else "_" for c in name)
         self.__module__ = __name__
 

@@ -312,7 +312,7 @@ class Transform(Region):
         results = [leaf for leaf in leaves if isinstance(leaf, torch.Tensor)]
         if self.lowered.has_numbers and (functions or any(result.requires_grad for result in results)):
             self.refuse("a symbolic number that autograd has saved")  # its tensor there has another value
-        if any(map(is_wrapped, results)):
+        if not all(map(self.lowered.knows_outside, filter(is_wrapped, results))):
             self.refuse("a tensor of its own in an object from outside")
         self.lowered.take_sizes()
         self.forget()
