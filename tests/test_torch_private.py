@@ -359,8 +359,10 @@ def transforms() -> bool:
         seen.append(private.remove_batch_dim(batched, level.level(), 3, 0).shape)
         return x + private.is_functorch_wrapped_tensor(x)
 
-    made = torch.vmap(ask)(torch.ones(3))
-    return seen == [(1, 0, True, True), (3, 2)] and torch.equal(made, torch.full((3,), 2.0))
+    made, left = torch.vmap(ask)(torch.ones(3)), []
+    torch.func.grad(lambda x: left.append(x) or x.sum())(torch.ones(3))
+    is_plain = not private.is_functorch_wrapped_tensor(private.unwrap_if_dead(left[0]))
+    return is_plain and seen == [(1, 0, True, True), (3, 2)] and torch.equal(made, torch.full((3,), 2.0))
 
 
 def operators() -> bool:
@@ -511,7 +513,7 @@ CALLS: dict[Callable[[], Any], str] = {
     "set_neg",
     transforms: "are_functorch_transforms_active peek_interpreter_stack pop_dynamic_layer_stack "
     "push_dynamic_layer_stack add_batch_dim remove_batch_dim is_batchedtensor is_functorch_wrapped_tensor "
-    "get_dynamic_layer_stack_depth",
+    "get_dynamic_layer_stack_depth unwrap_if_dead",
     versions: "increment_version unsafe_set_version_counter",
     wrapper: "make_wrapper_subclass DisableTorchDispatch functionalize_unsafe_set",
     wrappers: "python_dispatch",

@@ -561,3 +561,21 @@ def test_function_is_given_a_method_that_was_put_in_the_place_of_another():
         return block(x.requires_grad_(), y) * 2
 
     return fn, [(torch.randn(2, 4), torch.randn(2, 4), change) for change in (0, 0, 1, 1, 2, 2, 3, 3)]
+
+
+class TellsSize(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x, factor):
+        ctx.factor = factor
+        return x * factor, x.shape[0], factor + 1
+
+    @staticmethod
+    def backward(ctx, gradient, *_):
+        return gradient * ctx.factor, None
+
+
+@program
+def test_a_number_that_a_custom_function_returns_follows_from_a_size():
+    return lambda x: TellsSize.apply(x, x.shape[0] * 0.5), [
+        (torch.ones(n, requires_grad=True),) for n in (3, 3, 4, 5, 6, 7)
+    ]

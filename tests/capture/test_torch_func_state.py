@@ -437,3 +437,46 @@ def test_a_generator_of_a_call_that_is_given_up_is_never_closed(region):
         seen.clear()
         compiled(torch.ones(3))
         assert seen == ["in", "out"]
+
+
+@BACKENDS
+@pytest.mark.parametrize("transform", [grad, jacrev], ids=["grad", "jacrev"])
+def test_a_list_collects_what_a_transformed_function_computes(transform, backend):
+    def fn(x):
+        logs, norms = {}, []
+
+        def inner(t):
+            logs["double"] = t.detach() * 2
+            norms.append((t * 3).detach().norm())
+            return t.sin().sum()
+
+        return transform(inner)(x) / norms[0], logs["double"] + 1, len(norms)
+
+    burnish.reset()
+    compiled = burnish.compile(fn, backend=backend, fullgraph=True)
+    for n in (3, 3, 4, 5, 6):
+        x = torch.randn(n)
+        torch.testing.assert_close(compiled(x), fn(x))
+
+
+@BACKENDS
+def test_a_collected_tensor_has_eagers_gradients(backend):
+    def fn(x):
+        logs = []
+
+        def inner(t):
+            logs.append(t * 2)
+            return t.sin().sum()
+
+        return grad(inner)(x), logs[0] ** 2
+
+    burnish.reset()
+    compiled = burnish.compile(fn, backend=backend)
+    for requires_grad in (True, True, False, True):
+        seen = []
+        for function in (fn, compiled):
+            x = torch.ones(3, requires_grad=requires_grad)
+            cosines, squares = function(x)
+            (squares.sum() + cosines.sum()).backward() if requires_grad else None
+            seen.append((cosines.detach(), squares.detach(), squares.requires_grad, x.grad))
+        torch.testing.assert_close(seen[1], seen[0])

@@ -441,3 +441,15 @@ print("torch._dynamo" in sys.modules)
 
 def test_the_run_without_data_imports_no_dynamo():
     assert run_program(WITHOUT_DYNAMO, prepare=TORCH).stdout == "False\n"
+
+
+@BACKENDS
+def test_a_lambda_that_is_allowed_in_the_graph_writes_to_nothing(backend):
+    """The name of a node that ends in an underscore is that of a write."""
+    weight = torch.ones(3)
+    scaled = torch.compiler.allow_in_graph(lambda x: x * weight)
+    burnish.reset()
+    compiled = burnish.compile(lambda x: scaled(x) + 1, backend=backend, fullgraph=True)
+    for k in range(3):
+        x = torch.full((3,), float(k))
+        assert torch.equal(compiled(x), x + 1)

@@ -424,6 +424,7 @@ push_dynamic_layer_stack = private("torch._C._functorch.push_dynamic_layer_stack
 add_batch_dim = private("torch._C._functorch._add_batch_dim", "is called while a vmap is traced")
 remove_batch_dim = private("torch._C._functorch._remove_batch_dim", "the same")
 is_batchedtensor = private("torch._C._functorch.is_batchedtensor", "tells tensors of a vmap from others")
+unwrap_if_dead = private("torch._C._functorch.unwrap_if_dead", "reads a tensor that has left its transform")
 is_functorch_wrapped_tensor = private(
     "torch._C._functorch.is_functorch_wrapped_tensor", "tells tensors of any transform from others"
 )

@@ -400,6 +400,8 @@ class Recorder(TorchFunctionMode):
 
     def live_input(self, value: Any) -> Handle:
         expression = value.expression
+        if type(value.plain()) is bool:  # a truth of graph numbers is no argument of a node
+            value.settle()
         guard_fit(value, self.filled)
         return expression.handle if expression.in_graph else self.input(expression, value.plain())
 

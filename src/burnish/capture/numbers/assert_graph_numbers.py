@@ -37,6 +37,18 @@ def outcome(m: Any, operation: Callable, operands: tuple) -> bool | None:
     is_argument_of_check = any(value is torch_check for value in m.frame.stack[-NEAR:])
     if not is_argument_of_check and tensor_assertions.wanted(m) is not truth:
         return None
+    condition = condition_of(m, operation, operands)
+    if condition is None:
+        return None
+    tensor_assertions.check(m, condition if truth else m.perform(torch.logical_not, condition))
+    return truth
+
+
+def condition_of(m: Any, operation: Callable, operands: tuple) -> torch.Tensor | None:
+    """A comparison as a tensor; None if no dtype holds the numbers exactly."""
+    kinds = {type(live_scalars.plain_of(o)) for o in operands}
+    if not kinds <= {int, float}:
+        return None
     constants = [o for o in operands if not isinstance(o, live_scalars.Live)]
     is_mixed = len(kinds) > 1
     if is_mixed and not constants or any(abs(c) >= tensor_assertions.EXACT for c in constants if is_mixed or c == c):
@@ -45,9 +57,8 @@ def outcome(m: Any, operation: Callable, operands: tuple) -> bool | None:
     parts = [as_tensor(m, o, dtype) if isinstance(o, live_scalars.Live) else o for o in operands]
     if operation is operator.truth:
         parts, operation = [parts[0], 0], operator.ne
-    condition = m.perform(operation, *parts)
-    tensor_assertions.check(m, condition if truth else m.perform(torch.logical_not, condition))
-    return truth
+    condition: torch.Tensor = m.perform(operation, *parts)
+    return condition
 
 
 def as_tensor(m: Any, number: Any, dtype: torch.dtype, device: Any = None) -> torch.Tensor:

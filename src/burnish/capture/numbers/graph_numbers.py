@@ -53,6 +53,8 @@ SYMBOLIC = frozenset(
     )
 )
 """Those that a compiler of AOTAutograd's symbols takes without a number: not ``mod`` of floats."""
+SYMBOLIC_TYPES = {int: torch.sym_int, float: torch.sym_float}
+"""What compilers of AOTAutograd's symbols take for Python's own, which ask for the number."""
 SAME_KIND = frozenset((min, max))  # the result has the type of one operand, so both must have the same type
 
 
@@ -198,6 +200,10 @@ def read_list(m: Any, tensor: torch.Tensor) -> Any:
 def tensor_of(m: Any, args: tuple, kwargs: dict) -> Any:
     """``torch.tensor`` or ``torch.as_tensor`` of a live number, or of a list with some; None for any other call."""
     content = args[0] if len(args) == 1 else None
+    if is_graph_truth(content) and kwargs.keys() <= {"dtype", "device"}:
+        from . import truths_of_graph_numbers
+
+        return truths_of_graph_numbers.tensor_of(m, content, kwargs)
     numbers = content if type(content) in (list, tuple) else (content,)
     live = [number for number in numbers if type(number) in (live_scalars.LiveInt, live_scalars.LiveFloat)]
     if not live or not kwargs.keys() <= {"dtype", "device"}:
@@ -261,6 +267,10 @@ def is_graph_number(value: Any) -> bool:
     return issubclass(type(value), live_scalars.Live) and value.expression.in_graph
 
 
+def is_graph_truth(value: Any) -> bool:
+    return is_graph_number(value) and type(value.plain()) is bool
+
+
 def in_tensors_type(m: Any, value: Any, tensor: Any) -> Any:
     """A graph number that is written to a tensor, as a tensor of the same type; any other value as it is."""
     if not is_graph_number(value) or type(tensor) not in TENSOR_TYPES:
@@ -281,12 +291,16 @@ def is_recorded(m: Any, operation: Callable | None, values: list) -> bool:
 def apply(m: Any, operation: Callable | None, operands: tuple) -> Any:
     """``operation(*operands)`` with at least one graph number among the operands."""
     values = list(map(live_scalars.plain_of, operands))
+    if bool in map(type, values) and any(is_graph_truth(operand) for operand in operands):
+        refuse(m)
     if operation in SAME_KIND and len(operands) == 2 and type(values[0]) is not type(values[1]):
         # The result is one of the operands, unchanged: which one is guarded in advance.
         first, second = operands
         return second if apply(m, operator.gt if operation is max else operator.lt, (second, first)) else first
     if operation is operator.pow:
         operation = power(operands, values)
+    if operation in SYMBOLIC_TYPES and len(operands) == 1 and type(values[0]) is operation:
+        return operands[0]
     if is_recorded(m, operation, values):
         try:
             value = operation(*values)
@@ -294,6 +308,8 @@ def apply(m: Any, operation: Callable | None, operands: tuple) -> Any:
             reraise_from_outside(error)
             value = None  # an error for this run's numbers; reporting it needs the numbers
         if type(value) in (int, float):
+            if m.options.shows_operators:
+                operation = SYMBOLIC_TYPES.get(operation, operation)
             return live_scalars.make(value, GraphNumber(m.recorder.number(operation, operands)), m)
     if operation in TEXTS and not depends_on_number(operation, values):
         text = m.plainly(operation, *values)
@@ -313,6 +329,10 @@ def apply(m: Any, operation: Callable | None, operands: tuple) -> Any:
                 m.guard_outcome(question, answer)
             return answer
         checked = assert_graph_numbers.outcome(m, operation, operands)
+        if checked is None and m.options.fullgraph:
+            from . import truths_of_graph_numbers  # few programs pass a comparison on
+
+            checked = truths_of_graph_numbers.compare(m, operation, operands)
         if checked is not None:
             return checked
     for operand in operands:
@@ -356,6 +376,7 @@ class NotBeforehand(Exception):
     """The number is unknown until the graph has run."""
 
 
+TRUTH = operator.truth
 QUESTIONS = frozenset((operator.lt, operator.le, operator.gt, operator.ge, operator.eq, operator.ne, operator.truth))
 
 

@@ -243,8 +243,6 @@ def apply_function(m: Any, args: tuple, kwargs: dict) -> Any:
     function_modes.refuse(m, f"{args[0].__qualname__}.apply")
     if getattr(m.region, "lowers", False):
         return m.region.apply_custom(args[0], args[1:], kwargs)
-    if getattr(m.region, "runs_both", False):
-        m.region.refuse(f"a call of {args[0].__qualname__}.apply")
     return autograd_function_nodes.apply(m, args[0], args[1:], kwargs)
 
 

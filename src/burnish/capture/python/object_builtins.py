@@ -13,7 +13,7 @@ from ..guards import immutable_builtin_subclasses
 from ..interpreter.frame_introspection import namespace_of
 from ..interpreter.frames import MISSING, PUSHED, SAMPLE, Generator, Raised
 from ..interpreter.reads_past_overrides import dict_of
-from ..numbers.live_scalars import Expression, settled
+from ..numbers.live_scalars import Expression, Live, settled
 from . import class_creation, object_creation
 from .attributes import attribute_reads, attribute_writes
 from .attributes.attribute_writes import without_result
@@ -74,6 +74,8 @@ def is_instance(m: Any, args: tuple, kwargs: dict) -> Any:
     obj, kinds = args
     if type(obj) is Generator:
         obj = SAMPLE if obj.builtin is None else obj.builtin.sample
+    if issubclass(type(obj), Live):
+        obj = obj.plain()  # a truth is no `bool` in the trace
     answer = check_by_user(m, "__instancecheck__", obj, kinds)
     if answer is not MISSING:
         return answer

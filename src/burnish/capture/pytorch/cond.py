@@ -8,9 +8,10 @@
 
 Both functions are interpreted, one after the other, and each is recorded as a graph of its own. So both run on this
 call's data, including the branch that was not chosen. The program cannot observe this: a branch is abandoned *before*
-it writes to an object from outside, prints or breaks the graph, and also if it draws random numbers. The segment then
-ends before ``torch.cond``, which is called for real on every run. Cases that eager rejects (branches that return
-tensors with different metadata, or return their arguments) raise their error there.
+it writes to an object from outside, prints or breaks the graph. The segment then ends before ``torch.cond``, which is
+called for real on every run. Cases that eager rejects (branches that return tensors with different metadata, or return
+their arguments) raise their error there. Random numbers that a branch draws are put back: the node draws those of the
+chosen branch.
 
 A backend without Python in its graphs gets torch's own operator, ``torch.ops.higher_order.cond``, with the two graphs
 as submodules. If the predicate is a Python number, torch.cond itself is interpreted instead.
@@ -31,7 +32,7 @@ from ..engine.interpreted_or_native import is_trusted
 from ..engine.torch_call_records import Handle, TorchCall, handles_in
 from ..guards.tensor_metadata import TENSOR_TYPES
 from ..interpreter.frames import MISSING
-from ..numbers.graph_numbers import fits_in_64_bits
+from ..numbers.graph_numbers import fits_in_64_bits, is_graph_truth
 from ..python.trace_rollback import ask_region
 from .graph_regions.graph_region import GraphRegion, drawing_from, memory_of
 
@@ -42,6 +43,8 @@ def cond_operator(m: Any, args: tuple, kwargs: dict) -> Any:
     """A direct call of ``torch.ops.higher_order.cond``: in eager, gradients flow to its operands only. Torch itself
     calls it for ``torch.cond`` in code compiled by ``torch.compile``, whose backend may be Burnish."""
     args = args[1:]
+    if args and is_graph_truth(args[0]):
+        args = (args[0].tensor, *args[1:])
     if len(args) == 4 and not kwargs and isinstance(args[0], (bool, int)) and type(args[3]) in (tuple, list):
         return m.call(args[1] if args[0] else args[2], tuple(args[3]), {})
     return cond(m, args, kwargs, is_bare=not is_trusted(m.frame.globals.get("__name__")))
@@ -51,6 +54,8 @@ def cond(m: Any, args: tuple, kwargs: dict, is_bare: bool = False) -> Any:
     """``torch.cond(pred, true_fn, false_fn, operands=())``."""
     given = dict(zip(("pred", "true_fn", "false_fn", "operands"), args, strict=False)) | kwargs
     predicate, operands = given.get("pred"), given.get("operands", ())
+    if is_graph_truth(predicate):  # a comparison of numbers that were read from tensors
+        predicate = predicate.tensor
     if type(predicate) not in TENSOR_TYPES or len(given) != len(args) + len(kwargs):
         return MISSING
     if (
@@ -115,6 +120,7 @@ class Branch(GraphRegion):
     """A call of ``torch.cond`` that is being traced."""
 
     functions = "a branch"
+    may_call_functions = may_draw = True
 
     def __init__(self, m: Any, predicate: torch.Tensor, truth: bool, given: list[torch.Tensor]):
         super().__init__(m, "torch.cond", drawing_from([predicate, *given]))
@@ -179,7 +185,7 @@ class Branch(GraphRegion):
         if self.outer is not None:
             for value in (self.predicate, *operands):
                 self.outer.reads(value)
-        branches = Branches(*graphs, len(numbers))
+        branches = Branches(*graphs, len(numbers), self.draws)
         handles = [*(recorder.tensor(value) for value in (self.predicate, *operands)), *numbers.values()]
         made = branches(self.predicate, *operands, *values)
         if not m.options.wants_operators:

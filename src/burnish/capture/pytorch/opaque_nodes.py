@@ -47,6 +47,7 @@ class OpaqueCall:
         """With symbolic sizes: those of the arguments when the call was traced, and all facts of its results then."""
         self.numbers_vary = False
         """Whether numbers among the arguments may differ, because a guard says what the results look like."""
+        name = name.replace("<lambda>", "lambda_function")  # names that end in "_" are those of writes
         self.__name__ = self.__qualname__ = "".join(c if c.isalnum() or c == "_" else "_" for c in name)
         self.__module__ = __name__
 
@@ -169,7 +170,8 @@ def call_in_graph(m: Any, function: OpaqueCall, args: tuple, kwargs: dict, reads
     """Run ``function`` untraced and record it as one node. ``reads``: whether it may read more than its arguments."""
     name = function.__qualname__
     if getattr(m.region, "runs_both", False):
-        m.region.refuse(f"a call of {name}")  # its side effects are unknown
+        m.region.before_node(function)
+        m.region.will_call(function, args, kwargs)
     function_modes.refuse(m, name)
     if reads:
         stop_after_writes(m, name)
@@ -190,6 +192,7 @@ def call_in_graph(m: Any, function: OpaqueCall, args: tuple, kwargs: dict, reads
     else:
         if facts_of(value, False) is None or returns_known(m, function, value):  # which is not compared
             mapped((args, kwargs), Live, settled)
+        settle_returned_sizes(m, function, value)
         try:
             m.recorder.record(function, args, kwargs, value, live_allowed=True)
             m.recorder.note_versions(mark[1], versions)
@@ -201,8 +204,23 @@ def call_in_graph(m: Any, function: OpaqueCall, args: tuple, kwargs: dict, reads
             m.recorder.undo_to(mark)
             m.late(breaks.OPAQUE_CALL, f"{name}: {error}", value)
         function.expect(m, value, mapped((args, kwargs), Live, plain_of))
+        if function.expected is not None and getattr(m.region, "runs_both", False):
+            m.region.refuse(f"a call of {name}")  # its results may differ in a later run
         return value
     raise BreakAfterOperation(breaks.TENSOR_ERROR, f"{type(trouble).__name__}: {trouble}", error=trouble)
+
+
+def settle_returned_sizes(m: Any, function: OpaqueCall, value: Any) -> None:
+    """A number that a call returns may follow from sizes. If results are not compared, all sizes become constants."""
+    if m.symbolic_sizes is not None and has_numbers(value) and not function.is_compared():
+        m.symbolic_sizes.symbols.settle_all(f"a number that {function.__name__} returns")
+
+
+def has_numbers(value: Any) -> bool:
+    """Whether a result holds what may follow from a size: anything but tensors and None."""
+    if isinstance(value, (tuple, list)):
+        return any(map(has_numbers, value))
+    return not (value is None or isinstance(value, torch.Tensor))
 
 
 def returns_known(m: Any, function: OpaqueCall, value: Any) -> bool:

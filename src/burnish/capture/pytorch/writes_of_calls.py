@@ -41,9 +41,21 @@ def written_tensors(function: Any, args: tuple, kwargs: dict) -> Iterator[torch.
     """The tensors that a call writes to."""
     name = name_of(function)
     if name in WITH_STATISTICS:
-        yield from tensors_in((args[1:3], [kwargs.get("running_mean"), kwargs.get("running_var")]))
+        if updates_statistics(name, args, kwargs):
+            places = slice(1, 3) if getattr(function, "__module__", "") == torch.nn.functional.__name__ else slice(3, 5)
+            yield from tensors_in((args[places], [kwargs.get("running_mean"), kwargs.get("running_var")]))
     elif writes(function, kwargs) or writes(name, kwargs):
         yield from tensors_in((args[:1], kwargs.get("out")))
+
+
+UPDATES = {"batch_norm": ("training", False), "instance_norm": ("use_input_stats", True)}
+"""The switch that makes a norm compute statistics, and its default. It is the sixth argument of `torch.batch_norm` as
+of `torch.nn.functional.batch_norm`, which take the statistics in other places."""
+
+
+def updates_statistics(name: str, args: tuple, kwargs: dict) -> bool:
+    switch, default = UPDATES[name]
+    return (args[5] if len(args) > 5 else kwargs.get(switch, default)) is not False
 
 
 def written_or_changed_tensors(function: Any, args: tuple, kwargs: dict) -> Iterator[torch.Tensor]:

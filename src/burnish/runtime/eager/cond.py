@@ -5,7 +5,7 @@
 
 As in torch, its results require gradients if any operand does, and operands that the chosen branch does not use get
 gradients of zeros. The branch's values for backward are saved, so it does not run twice. It does run again for
-gradients of gradients, and if its results have been written to.
+gradients of gradients, and if its results have been written to, with the same random numbers.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from typing import Any
 import torch
 
 from ...foundation.torch_private import execution_engine, get_current_graph_task_keep_graph
+from .eager_activation_checkpointing import RandomState
 from .loop_operators import with_numbers
 
 Side = Callable[..., tuple[torch.Tensor, ...]]
@@ -28,13 +29,16 @@ class Branches:
     stands_alone = True
     """In a graph it runs as it is: see ``compiler.uncompiled_calls``."""
 
-    def __init__(self, on_true: Side, on_false: Side, count: int = 0):
-        self.on_true, self.on_false, self.count = on_true, on_false, count
+    def __init__(self, on_true: Side, on_false: Side, count: int = 0, draws: bool = False):
+        """``draws``: a branch draws random numbers. Compiled code would draw others when its graph runs again."""
+        self.on_true, self.on_false, self.count, self.draws = on_true, on_false, count, draws
         self.__name__ = self.__qualname__ = "cond"
         self.__module__ = __name__
 
     def in_subgraphs(self, compile_graph: Callable[[Any], Side]) -> Branches:
         """The same with compiled branches."""
+        if self.draws:
+            return self
         return Branches(compile_graph(self.on_true), compile_graph(self.on_false), self.count)
 
     def without_data(self, call: Callable, predicate: Any, *operands: Any) -> Any:
@@ -50,9 +54,22 @@ class Branches:
         side = self.on_true if predicate else self.on_false
         if torch.is_grad_enabled() and any(operand.requires_grad for operand in operands):
             again = with_numbers(getattr(side, "eager", side), numbers)
+            if self.draws:
+                again = drawing_again(again, operands)
             made: tuple[torch.Tensor, ...] = ChosenBranch.apply(with_numbers(side, numbers), again, *operands)
             return made
         return tuple(side(*given))
+
+
+def drawing_again(side: Side, operands: tuple[torch.Tensor, ...]) -> Side:
+    """A branch that draws what it is about to draw, whenever it runs."""
+    random = RandomState(operands)
+
+    def again(*given: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        with random.again(given):
+            return side(*given)
+
+    return again
 
 
 class ChosenBranch(torch.autograd.Function):

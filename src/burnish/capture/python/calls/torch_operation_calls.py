@@ -102,6 +102,11 @@ def read(m: Any, function: Any, name: str, args: tuple) -> Any:
         answer = tensor_assertions.compared(m, tensor)
         if answer is not MISSING:
             return answer
+    if name == "item" and m.options.fullgraph and getattr(tensor, "dtype", None) is torch.bool:
+        from ...numbers import truths_of_graph_numbers  # few programs pass a truth on
+
+        if truths_of_graph_numbers.reads_truth(m, tensor):
+            return truths_of_graph_numbers.read(m, tensor)
     return graph_numbers.read(m, tensor) if graph_numbers.stays_in_graph(m, tensor) else MISSING
 
 

@@ -26,7 +26,7 @@ from ... import breaks
 from ...engine.break_signals import BreakAfterOperation
 from ...engine.torch_call_records import NotRecordable
 from ...numbers.live_scalars import Expression, Live, plain_of
-from ..opaque_nodes import OpaqueCall, call_in_graph, refuse_after_writes, stop_after_writes
+from ..opaque_nodes import OpaqueCall, call_in_graph, refuse_after_writes, settle_returned_sizes, stop_after_writes
 from .autograd_function_side_effects import what_is_written
 from .autograd_function_traceability import CHANGING, Names, why_not_traceable
 
@@ -46,7 +46,7 @@ def apply(m: Any, cls: type, args: tuple, kwargs: dict) -> Any:
     elif held:
         why = f"it is given a {type(next(iter(held.values()))).__qualname__}"
     else:
-        may_see_unused = not m.options.runs_python and unused_outputs.can_be_checked(m)
+        may_see_unused = m.region is None and not m.options.runs_python and unused_outputs.can_be_checked(m)
         why = why_not_traceable(cls, names, len(args), may_see_unused)
     written = written_through(cls, (*args, *kwargs.values())) or (None if why is None else what_is_written(cls))
     if written is not None:
@@ -56,6 +56,9 @@ def apply(m: Any, cls: type, args: tuple, kwargs: dict) -> Any:
     from .runs_without_data import RunWithoutData
 
     call = CustomCall(cls, why, RunWithoutData(cls.apply, mapped(args, Live, plain_of)) if why is None else None)
+    call.writes = names.writes
+    if getattr(m.region, "runs_both", False):
+        m.region.before_node(call)
     if held:
         call.function = with_held(cls, held)
         args = tuple(value for k, value in enumerate(args) if k not in held)
@@ -68,7 +71,7 @@ def apply(m: Any, cls: type, args: tuple, kwargs: dict) -> Any:
     reads = why is not None or names.may_be_written()
     (SELF_CONTAINED.discard if reads else SELF_CONTAINED.add)(cls)
     live = [a for a in (*args, *kwargs.values()) if isinstance(a, Live)]
-    if live and not kwargs and cls not in SIZED_BY_NUMBER and all(may_change(m, a) for a in live):
+    if live and m.region is None and not kwargs and cls not in SIZED_BY_NUMBER and all(may_change(m, a) for a in live):
         if reads:
             stop_after_writes(m, call.__name__)
         return call_with_numbers(m, call, args)
@@ -132,6 +135,7 @@ def call_with_numbers(m: Any, call: CustomCall, args: tuple) -> Any:
     else:
         call.expect(m, value, (tuple(map(plain_of, args)), {}))
         call.sizes = None if has_symbols(m) else layouts_in(value)
+        settle_returned_sizes(m, call, value)
         try:
             m.recorder.record(call, args, {}, value, live_allowed=True)
             refuse_after_writes(m, call)
@@ -152,6 +156,8 @@ class CustomCall(OpaqueCall):
         self.why_not_traceable, self.without_data = why_not_traceable, without_data
         self.has_varying_types = without_data is None
         self.stands_alone = why_not_traceable is not None
+        self.writes = True
+        """Whether it may write to a tensor that it has not made."""
         self.sizes: Any = None  # of the results, if numbers among the arguments change
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:

@@ -26,6 +26,7 @@ from ....foundation.torch_private import (
     SingleLevelFunction,
     VariableFunctions,
 )
+from ....tensors.in_place_names import is_in_place_name
 from ...engine.interpreted_or_native import is_trusted
 from ...interpreter.frames import MISSING, cell_value
 from ..torch_call_roles import IMMEDIATE
@@ -80,6 +81,8 @@ class Names:
         self.reader = weakref.ref(cls)
         self.sees_unused: str | None = None
         """Why the code behaves otherwise where only some outputs of a graph are used later, in words."""
+        self.writes = False
+        """Whether the code may write to a tensor that it has not made."""
         self.found: list[tuple[Any, str | None, Any]] = []  # a dictionary and a key, or a cell
 
     def read(self, table: dict, name: str) -> Any:
@@ -191,6 +194,7 @@ class ClassReader:
         instructions = list(dis.get_instructions(code))
         for at, instruction in enumerate(instructions):
             name, argument = instruction.opname, instruction.argval
+            self.names.writes = self.names.writes or may_write(instruction)
             if name in ("LOAD_GLOBAL", "LOAD_NAME"):
                 value = self.names.read(function.__globals__, argument)
                 if value is MISSING:
@@ -241,6 +245,7 @@ class ClassReader:
         elif is_torch_function(value):
             return
         if isinstance(value, OPERATORS):
+            self.names.writes = True  # for all that is known
             return
         if isinstance(value, types.FunctionType):
             self.function(value)
@@ -312,6 +317,21 @@ def is_torch_function(value: Any) -> bool:
     if isinstance(value, type):
         return value in TORCH_CLASSES
     return isinstance(value, (types.FunctionType, staticmethod)) and module in TORCH_NAMESPACES
+
+
+def may_write(instruction: dis.Instruction) -> bool:
+    """Whether an instruction may be, or name, a write to a tensor."""
+    name, argument = instruction.opname, instruction.argval
+    if name in ("STORE_SUBSCR", "STORE_SLICE", "DELETE_SUBSCR"):
+        return True
+    if name == "BINARY_OP":
+        return instruction.argrepr.endswith("=")
+    if isinstance(argument, tuple):
+        return "out" in argument or "inplace" in argument
+    return isinstance(argument, str) and (is_in_place_name(argument) or argument in WRITING)
+
+
+WRITING = ("mark_dirty", "batch_norm", "instance_norm")
 
 
 def last_loaded(instruction: dis.Instruction) -> Any:

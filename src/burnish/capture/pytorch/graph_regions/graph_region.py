@@ -6,8 +6,8 @@
     region.leave()
 
 A region must leave no trace but its graph: more may run than in eager. So it is given up *before* the function writes
-to an object from outside, prints, draws random numbers or breaks the graph. The segment then ends before the call,
-which is made for real on every run.
+to an object from outside, prints or breaks the graph, and if it draws random numbers that its node would not draw.
+The segment then ends before the call, which is made for real on every run.
 """
 
 from __future__ import annotations
@@ -26,11 +26,17 @@ from ...engine.torch_call_records import Handle, TorchCall
 from ...python.trace_rollback import CallStart, Region
 from ..writes_of_calls import written_tensors
 
+UNKNOWN = "it runs Python"
+
 
 class GraphRegion(Region):
     runs_both = True
     """More code runs than in eager."""
     functions = "its function"
+    may_call_functions = False
+    """Whether its graphs may call custom autograd functions."""
+    may_draw = False
+    """Whether its graphs may draw random numbers: the node draws them, and not the trace."""
 
     def __init__(self, m: Any, name: str, tensors: list[torch.Tensor]):
         """`tensors`: on all devices whose random number state the function may use."""
@@ -38,6 +44,8 @@ class GraphRegion(Region):
         self.name, self.start = name, CallStart(m, tensors)
         self.operands: dict[Any, torch.Tensor] = {}
         """The outside tensors that the region reads, by handle."""
+        self.draws = False
+        """Whether random numbers were drawn."""
 
     # ---- side effects that a region forbids
 
@@ -59,6 +67,13 @@ class GraphRegion(Region):
         if self.outer is not None:
             self.outer.will_call(function, args, kwargs)
 
+    def before_node(self, call: Any) -> None:
+        """A call that runs Python natively is about to be a node. It may have side effects, except for a custom
+        function that a compiler may trace."""
+        is_pure = getattr(call, "why_not_traceable", UNKNOWN) is None and not call.writes
+        if not (is_pure and self.may_call_functions):
+            self.refuse(f"a call of {call.function.__qualname__}")
+
     def reads(self, value: torch.Tensor) -> None:
         if not self.is_made_here(value) and self.m.knows(value):
             if value.layout is not torch.strided:
@@ -73,7 +88,10 @@ class GraphRegion(Region):
         if self.start.has_switched():
             self.refuse("a change of a global switch")
         if self.start.random.has_changed():
-            self.refuse("drawing random numbers")
+            if not self.may_draw:
+                self.refuse("drawing random numbers")
+            self.start.random.put_back()
+            self.draws = True
 
     # ---- the graph
 

@@ -128,6 +128,9 @@ class Transform(Region):
     def refuse(self, what: str) -> NoReturn:
         raise Stop(breaks.OPAQUE_FUNCTION, what)
 
+    def before_node(self, call: Any) -> None:
+        self.refuse(f"a call of {call.function.__qualname__}")
+
     def delay(self, effect: Effect) -> None:
         if self.branches or self.outer is not None:
             self.refuse("a warning in a branch of torch.cond")
@@ -309,7 +312,7 @@ class Transform(Region):
         results = [leaf for leaf in leaves if isinstance(leaf, torch.Tensor)]
         if self.lowered.has_numbers and (functions or any(result.requires_grad for result in results)):
             self.refuse("a symbolic number that autograd has saved")  # its tensor there has another value
-        if any(map(is_wrapped, results)):
+        if not all(map(self.lowered.knows_outside, filter(is_wrapped, results))):
             self.refuse("a tensor of its own in an object from outside")
         self.lowered.take_sizes()
         self.forget()

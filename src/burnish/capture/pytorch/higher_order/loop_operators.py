@@ -60,6 +60,8 @@ class Functions(Branch):
         recorder.register(examples, place)
         super().__init__(m, examples[0], True, examples)
         self.name, self.examples, self.at = name, examples, place.call
+        self.may_draw = name in OPERATORS or name == "map"
+        self.may_call_functions = name in ("map", "while_loop")  # torch differentiates a scan by its own formulas
         self.operands = {id(recorder.handle_of(x)): x for x in examples}
         self.handles = [recorder.handle_of(x) for x in examples]
         m.region = self

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple, NoReturn
 
 import torch
 
-from ....foundation.torch_private import OpOverload, TorchDispatchMode, set_grad_enabled
+from ....foundation.torch_private import OpOverload, TorchDispatchMode, set_grad_enabled, unwrap_if_dead
 from ....runtime.argument_trees import mapped
 from ....tensors.in_place_names import VIEW_OF_RESHAPING
 from ... import breaks
@@ -283,6 +283,15 @@ class LoweredCalls(TorchDispatchMode):
                 recorder.known[key] = weakref.ref(value), handle
         if keeps_all:
             recorder.kept.append(self.table)
+
+    def knows_outside(self, wrapped: torch.Tensor) -> bool:
+        """Whether a tensor that has left its transform, as an element of a list, is the one below it from now on."""
+        inner = unwrap_if_dead(wrapped)
+        entry = self.table.get(id(inner))
+        if entry is None or inner.requires_grad != wrapped.requires_grad:
+            return False
+        self.table[id(wrapped)] = wrapped, entry[1]
+        return True
 
     def known(self, result: torch.Tensor) -> Handle:
         found = self.table.get(id(result))

@@ -120,6 +120,9 @@ class SkippableStep(Region):
     def may_change(self, target: Any) -> bool:
         return super().may_change(target) or type(target) is not CellType and self.writes.will_change(target)
 
+    def before_node(self, call: Any) -> None:
+        self.refuse(f"a call of {call.function.__qualname__}")
+
     def refuse(self, what: str) -> NoReturn:
         raise Stop(breaks.OPAQUE_CALL, what)
 
