@@ -38,6 +38,7 @@ from ..pytorch import function_modes, tensor_hooks_and_data, writes_of_calls
 from ..segments.close_segment import close
 from ..segments.concretize_scalars import FOR_A_TRACE, concretize, deep_recursion
 from ..segments.shown_iterators import find_shown
+from ..symbolic_sizes.changed_sizes import changed_sizes
 from ..symbolic_sizes.dynamic_dimensions import (
     MOST_TRIES,
     MOST_TRIES_OF_PROGRAM,
@@ -45,7 +46,6 @@ from ..symbolic_sizes.dynamic_dimensions import (
     SymbolicSizeRequest,
     SymbolicSizes,
     SymbolPlace,
-    changed_sizes,
     count_tries,
 )
 from ..symbolic_sizes.user_names_of_sources import requests_for

@@ -18,7 +18,7 @@ from __future__ import annotations
 import functools
 import operator
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
@@ -38,6 +38,7 @@ from ..guards.tensor_metadata import TENSOR_TYPES, open_facts
 from ..numbers import graph_numbers, live_scalars
 from ..pytorch import number_arguments, torch_call_roles
 from . import guard_integer_arguments
+from .computed_symbols import make_symbols
 from .example_inputs import (
     Like,
     SymbolicExampleInputs,
@@ -297,6 +298,8 @@ class SymbolicSizes:
                         self.repeat_calls(handle.call + 1)  # each call with a size that it needs for itself
                     if self.symbols.settled != before:
                         continue
+                elif make_symbols(self):
+                    continue
                 is_possible = functools.partial(succeeds, self.computed, handle, tuple(tensor.shape))
                 has_way = self.symbols.make_way(is_possible, f"{error}")
                 if not has_way:
@@ -337,6 +340,7 @@ class SymbolicSizes:
             return
         with switches_kept():
             self.repeat_calls()
+            make_symbols(self)
 
     def repeat_calls(self, end: int | None = None) -> None:
         recorder = self.tracer.recorder
@@ -469,29 +473,3 @@ def count_tries(tries: Counter[SymbolPlace], symbols: SizeSymbols) -> bool:
             again |= place in tries
             tries[place] += MOST_TRIES if number in symbols.unfitted else 1
     return again
-
-
-def changed_sizes(guards: Iterable[Guard], read: Callable[[Source], Any]) -> dict[SymbolPlace, tuple[int, int]]:
-    """The dimensions of tensors with a size that differs now from the guards.
-
-    Guards are in the order of the program's reads: a source after a guard may only be read if that guard holds.
-    """
-    found: dict[SymbolPlace, tuple[int, int]] = {}
-    for kind, source, expected in guards:
-        if kind == "type" and type(read(source)) is not expected:  # type: ignore[arg-type]
-            break
-        if kind == "is" and read(source) is not expected:  # type: ignore[arg-type]
-            break
-        if kind not in ("tensor", "open tensor") or not expected:
-            continue
-        now = read(source)  # type: ignore[arg-type]
-        facts = expected[0] if kind == "open tensor" else expected
-        if not facts or type(now) is not facts[0]:
-            break
-        shape = facts[2]
-        has_sizes = isinstance(shape, tuple) and now.layout is torch.strided and not now.is_nested
-        if has_sizes and now.ndim == len(shape):
-            for dim, (before, size) in enumerate(zip(shape, now.shape, strict=True)):
-                if before is not None and before != size and before >= LEAST <= size:
-                    found[SymbolPlace(source.path(), dim)] = before, size  # type: ignore[union-attr]
-    return found

@@ -209,7 +209,7 @@ def is_plain(x: Any) -> bool:
 def evaluated(expression: Any, leaves: Mapping[int, LeafSize], point: Sequence[int]) -> Any:
     if not isinstance(expression, live_scalars.Expression):
         return expression
-    if expression.operation is None:
-        leaf = leaves[id(expression)]
+    leaf = leaves.get(id(expression))
+    if leaf is not None:
         return leaf.of(point[leaf.symbol])
     return expression.operation(*(evaluated(operand, leaves, point) for operand in expression.operands))
