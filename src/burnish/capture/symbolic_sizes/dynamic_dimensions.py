@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from ...backends.shapes_at_other_sizes import switches_kept
+from ...captured_graph.symbolic_example_inputs import Like, SymbolicExampleInputs
 from ...foundation.torch_private import InferenceMode
 from ...frontend.dynamic_shapes_and_sources import NO_REQUESTS, SizeRequests
 from ...runtime.eager.setting_change_nodes import is_change
@@ -39,15 +40,7 @@ from ..numbers import graph_numbers, live_scalars
 from ..pytorch import number_arguments, torch_call_roles
 from . import guard_integer_arguments
 from .computed_symbols import make_symbols
-from .example_inputs import (
-    Like,
-    SymbolicExampleInputs,
-    computation,
-    evaluated,
-    read_symbols,
-    symbolic_example_inputs,
-    unsettled_symbols,
-)
+from .example_inputs import computation, evaluated, read_symbols, symbolic_example_inputs, unsettled_symbols
 from .linear_sizes import LeafSize
 from .meta_shape_replay import NotRepeatable, succeeds
 from .size_symbols import FAR, LEAST, NUMBER, SizeSymbols, SymbolPlace, follows_from
