@@ -43,6 +43,7 @@ from .computed_symbols import make_symbols
 from .example_inputs import computation, evaluated, read_symbols, symbolic_example_inputs, unsettled_symbols
 from .linear_sizes import LeafSize
 from .meta_shape_replay import NotRepeatable, succeeds
+from .region_sizes import keep_claims
 from .size_symbols import FAR, LEAST, NUMBER, SizeSymbols, SymbolPlace, follows_from
 from .unbacked_replay import ReplayBesideUnbacked
 from .unbacked_sizes import size_query
@@ -103,6 +104,8 @@ class SymbolicSizes:
         """Sizes of results that the program has seen: by call, path and dimension, the result and the formula."""
         self.transforms: list[Any] = []
         """Logs of calls of function transforms (`repeat_function_transforms`)."""
+        self.regions: list[Any] = []
+        """Sizes that branches of the program have read (`region_sizes`)."""
         self.returned: dict[int, Any] = {}
         """The functions that those have returned, by id."""
 
@@ -112,6 +115,20 @@ class SymbolicSizes:
 
         self.replay.inside = TransformLog(self.tracer, start, is_of_torch)
         return self.replay.inside
+
+    def keep_claims(self, start: int, is_nested: bool) -> None:
+        """The calls from this one on are about to be removed: they are a graph of their own."""
+        keep_claims(self, start, is_nested)
+
+    def forget_regions(self, start: int) -> None:
+        """The trace goes back to before this call: no graph is left of those that came after it."""
+        self.regions = [region for region in self.regions if region.start < start]
+
+    def forget_calls(self, start: int) -> None:
+        """The calls from this one on have been removed, and others may take their places."""
+        self.replay.forget_calls(start)
+        for key in [key for key in self.claims if isinstance(key[0], int) and key[0] >= start]:
+            del self.claims[key]
 
     def inputs(self) -> SymbolicExampleInputs | None:
         """For the box of all sizes. None if every size turned out to be a constant."""
@@ -149,7 +166,10 @@ class SymbolicSizes:
             equal,
             [(handle, dim, number(size)) for (_, _, dim), (handle, size) in self.claims.items()],
             symbols.is_divided,
-            [log.checked_by(number, functools.partial(follows_from, dict(symbols.of_leaf))) for log in self.transforms],
+            [
+                log.checked_by(number, functools.partial(follows_from, dict(symbols.of_leaf)))
+                for log in (*self.transforms, *self.regions)
+            ],
         )
 
     # ---- inputs

@@ -233,7 +233,7 @@ class SizeBox:
             if any(values.of(handle).shape[dim] != size(point) for handle, dim, size in self.claims):
                 raise NotRepeatable("a size follows another formula")
             for check in self.transforms:
-                check(values.of, point, self.probe.tracer)
+                check(values.of, point, self.probe)
         values.inputs = ()  # their memory is not needed any more
         return values
 
