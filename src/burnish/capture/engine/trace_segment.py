@@ -38,7 +38,6 @@ from ..pytorch import function_modes, tensor_hooks_and_data, writes_of_calls
 from ..segments.close_segment import close
 from ..segments.concretize_scalars import FOR_A_TRACE, concretize, deep_recursion
 from ..segments.shown_iterators import find_shown
-from ..symbolic_sizes.changed_sizes import changed_sizes
 from ..symbolic_sizes.dynamic_dimensions import (
     MOST_TRIES,
     MOST_TRIES_OF_PROGRAM,
@@ -263,6 +262,8 @@ def choose_symbolic_sizes(
 
     known = program.sizes.setdefault(id(continuation), {})
     if dynamic is not False and torch_config.dynamo("automatic_dynamic_shapes", True):
+        from ..symbolic_sizes.changed_sizes import changed_sizes
+
         for segment in continuation.segments:
             known.update(changed_sizes(segment.guards, read))
         known.update({SymbolPlace(path, NUMBER): both for path, both in numbers.items() if type(both[1]) is int})

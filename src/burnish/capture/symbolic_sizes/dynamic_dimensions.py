@@ -25,7 +25,6 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from ...backends.shapes_at_other_sizes import switches_kept
-from ...captured_graph.symbolic_example_inputs import Like, SymbolicExampleInputs
 from ...foundation.torch_private import InferenceMode
 from ...frontend.dynamic_shapes_and_sources import NO_REQUESTS, SizeRequests
 from ...runtime.eager.setting_change_nodes import is_change
@@ -39,16 +38,15 @@ from ..guards.tensor_metadata import TENSOR_TYPES, open_facts
 from ..numbers import graph_numbers, live_scalars
 from ..pytorch import number_arguments, torch_call_roles
 from . import guard_integer_arguments
-from .computed_symbols import make_symbols
 from .example_inputs import computation, evaluated, read_symbols, symbolic_example_inputs, unsettled_symbols
 from .linear_sizes import LeafSize
 from .meta_shape_replay import NotRepeatable, succeeds
-from .region_sizes import keep_claims
 from .size_symbols import FAR, LEAST, NUMBER, SizeSymbols, SymbolPlace, follows_from
 from .unbacked_replay import ReplayBesideUnbacked
 from .unbacked_sizes import size_query
 
 if TYPE_CHECKING:
+    from ...captured_graph.symbolic_example_inputs import SymbolicExampleInputs
     from .verified_size_ranges import SizeBox
 
 OTHER = 1
@@ -116,8 +114,16 @@ class SymbolicSizes:
         self.replay.inside = TransformLog(self.tracer, start, is_of_torch)
         return self.replay.inside
 
+    def make_symbols(self) -> bool:
+        """Whether there is one more symbol, for a number without a formula."""
+        from .computed_symbols import make_symbols  # few programs have symbolic sizes
+
+        return make_symbols(self)
+
     def keep_claims(self, start: int, is_nested: bool) -> None:
         """The calls from this one on are about to be removed: they are a graph of their own."""
+        from .region_sizes import keep_claims  # few programs have branches
+
         keep_claims(self, start, is_nested)
 
     def forget_regions(self, start: int) -> None:
@@ -146,6 +152,7 @@ class SymbolicSizes:
         self.tracer.guard_outcome(live_scalars.Expression(self.box_of(inputs).holds, tuple(left)), True)
 
     def box_of(self, inputs: SymbolicExampleInputs) -> SizeBox:
+        from ...captured_graph.symbolic_example_inputs import Like
         from .verified_size_ranges import SizeBox  # few programs have symbolic sizes
 
         left, symbols = unsettled_symbols(self.symbols), self.symbols
@@ -311,7 +318,7 @@ class SymbolicSizes:
                         self.repeat_calls(handle.call + 1)  # each call with a size that it needs for itself
                     if self.symbols.settled != before:
                         continue
-                elif make_symbols(self):
+                elif self.make_symbols():
                     continue
                 is_possible = functools.partial(succeeds, self.computed, handle, tuple(tensor.shape))
                 has_way = self.symbols.make_way(is_possible, f"{error}")
@@ -353,7 +360,7 @@ class SymbolicSizes:
             return
         with switches_kept():
             self.repeat_calls()
-            make_symbols(self)
+            self.make_symbols()
 
     def repeat_calls(self, end: int | None = None) -> None:
         recorder = self.tracer.recorder

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
-from ...captured_graph.symbolic_example_inputs import Like, SymbolicExampleInputs
 from ...tensors.fit_size_formulas import Formula, NoFormula, Point, Space
 from ..guards.tensor_metadata import TENSOR_TYPES
 from ..numbers import live_scalars
 from .linear_sizes import LeafSize, multiple_of_symbol
 from .size_symbols import SizeSymbols
+
+if TYPE_CHECKING:
+    from ...captured_graph.symbolic_example_inputs import SymbolicExampleInputs
 
 
 def unsettled_symbols(symbols: SizeSymbols) -> list[int]:
@@ -41,6 +43,8 @@ def symbolic_example_inputs(
     """With the symbols `left`. None if every size turned out to be a constant."""
     if not left:
         return None
+    from ...captured_graph.symbolic_example_inputs import Like, SymbolicExampleInputs
+
     space = symbols.space_of(left)
     number = computation(symbols, left)
     shapes, orders, numbers, followed = {}, {}, {}, {}
