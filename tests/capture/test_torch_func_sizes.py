@@ -10,7 +10,7 @@ from torch import nn
 from torch.func import functional_call, grad, jacfwd, jacrev, jvp, vjp, vmap
 
 import burnish
-from burnish.capture.symbolic_sizes.example_inputs import Like
+from burnish.captured_graph.symbolic_example_inputs import Like
 
 from ..recorded_events import recorded
 from .operator_backend import operators

@@ -10,7 +10,7 @@ from torch import nn
 pytest.importorskip("triton")
 
 import burnish
-from burnish.capture.symbolic_sizes.example_inputs import Like, hollow
+from burnish.captured_graph.symbolic_example_inputs import Like, hollow
 from burnish.codegen.triton import compile_kernels, symbolic_size_kernel
 from burnish.codegen.triton.compilation.cubin_cache import emitted
 from burnish.codegen.triton.symbolic_size_kernel import SymbolicTritonKernel

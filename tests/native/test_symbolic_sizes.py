@@ -254,9 +254,7 @@ def test_sizes_on_both_sides_of_a_threshold_share_one_compilation():
     assert seen.segments == 2
 
 
-@pytest.mark.falls_back("sizes")
-def test_integers_that_depend_on_sizes_are_constants_of_code_for_one_size():
-    """Not live scalars, which a shape cannot hold: that would be a second fallback."""
+def test_a_remainder_of_a_size_beside_other_sizes():
     seen = called_with(
         lambda x: (
             torch.arange(x.shape[0] * 8 * 16).view(x.shape[0], -1, 16)[:, ::3].sum()
@@ -264,14 +262,15 @@ def test_integers_that_depend_on_sizes_are_constants_of_code_for_one_size():
         ),
         rows(16, sizes=(8, 9, 10, 20)),
     )
-    assert seen.why_apiece and not seen.is_open
+    assert seen.is_open and not seen.why_apiece and seen.segments == 2
 
 
-@pytest.mark.falls_back("sizes")
-def test_sizes_without_a_formula_are_compiled_for_each_value():
-    seen = called_with(lambda x: F.pad(x, (0, 0, 0, -x.shape[0] % 8)), rows(16, sizes=(8, 9, 10, 20, 31)))
-    assert seen.why_apiece and not seen.is_open
-    assert seen.segments == 2  # the program is one, its graph is compiled for each size
+def test_a_remainder_of_a_size_is_a_symbol():
+    """Remainders of 0 and 1 have programs of their own, as such sizes do."""
+    seen = called_with(
+        lambda x: F.pad(x, (0, 0, 0, -x.shape[0] % 8)), rows(16, sizes=(8, 9, 10, 20, 31, 16, 24, 15, 22, 40, 39))
+    )
+    assert seen.is_open and not seen.why_apiece and seen.segments == 4
 
 
 @pytest.mark.parametrize(

@@ -33,6 +33,7 @@ from .adapters.autocast_off import autocast_is_on
 from .adapters.eager_with_compiled_rng import draws_as_eager, run_eagerly_with_compiled_rng
 from .adapters.exit_global_state import REPEATABLE, switches_left
 from .adapters.lazy_conj_neg_views import outside_of_program
+from .adapters.observed_sizes import CompileForObservedSizes
 from .adapters.specialize_numbers import LIMIT, compile_per_number, has_numbers, live_scalars_beside_sizes, own_copy
 from .adapters.write_back_inputs import inputs_to_write_back, writing_back
 from .check_symbolic_sizes import Check
@@ -67,7 +68,7 @@ def burnish(gm: GraphModule, example_inputs: list[Any]) -> CompiledFn:
             events.emit("lower.native", text=f"functions of the user run as they are: {why}", graph_module=gm)
         if has_symbols:
             request.size_numbers = tuple(request.symbolic_inputs.numbers)
-        return restoring(gm, in_subgraphs(gm, as_asked(for_each_size if has_symbols else burnish)))
+        return parts_for_all_sizes(gm) if has_symbols else restoring(gm, in_subgraphs(gm, as_asked(burnish)))
     waits = request.calls_before_compiling
     if waits or autograd_is_watched():
         return DeferredCompile(gm, _compile_for_sizes, waits or (1 if has_symbols else 2))
@@ -82,11 +83,15 @@ def as_asked(compile_graph: Callable[..., CompiledFn]) -> Callable[..., Compiled
     """A `compile_graph` for later, under the present settings: a mode is only in force while the backend is called."""
     asked = {name: getattr(current(), name) for name in ASKED}
 
-    def compile_later(gm: GraphModule, example_inputs: list[Any]) -> CompiledFn:
+    def compile_later(gm: GraphModule, example_inputs: list[Any], *sizes: Any) -> CompiledFn:
         with patch(**asked):
-            return compile_graph(gm, example_inputs)
+            return compile_graph(gm, example_inputs, *sizes)
 
     return compile_later
+
+
+def as_asked_for_sizes(compile_graph: Callable[..., CompiledFn]) -> Callable[..., CompiledFn]:
+    return pause_garbage_collection.paused()(own_builtins.usual()(as_asked(compile_graph)))
 
 
 @pause_garbage_collection.paused()
@@ -132,6 +137,11 @@ def _compile_symbolic(gm: GraphModule, example_inputs: list[Any], symbolic_input
         )
     except (NoFormula, Untraceable) as reason:
         why, cause = str(reason), "sizes"
+        alone = alone_after_all(gm, reason.call) if isinstance(reason, Untraceable) else None
+        if alone is not None:
+            events.emit("lower.native", text=f"{alone}: {why}", graph_module=gm)
+            request_of(gm).size_numbers = tuple(symbolic_inputs.numbers)
+            return parts_for_all_sizes(gm)
     except Exception as error:
         reraise_from_outside(error)
         if current().on_error == "raise":
@@ -206,14 +216,18 @@ class CompilePerSize:
         return found(*inputs)
 
 
-def for_each_size(gm: GraphModule, example_inputs: list[Any]) -> CompiledFn:
-    """Compiles a subgraph with symbolic sizes. How the sizes of its inputs depend on each other is unknown."""
-    return CompilePerSize(
-        gm,
-        [k for k, x in enumerate(example_inputs) if isinstance(x, torch.Tensor)],
-        run_eagerly_with_compiled_rng(gm),
-        [],
-    )
+def parts_for_all_sizes(gm: GraphModule) -> CompiledFn:
+    return restoring(gm, in_subgraphs(gm, as_asked(for_observed_sizes), is_for_all_sizes=True))
+
+
+def for_observed_sizes(gm: GraphModule, example_inputs: list[Any]) -> CompiledFn:
+    """Compiles a subgraph with symbolic sizes. How the sizes of its inputs depend on each other is unknown at first."""
+    if has_steps(gm):
+        return parts_for_all_sizes(gm)
+    tensors = [k for k, x in enumerate(example_inputs) if isinstance(x, torch.Tensor)]
+    numbers = [k for k in request_of(gm).size_numbers if type(example_inputs[k]) is int]
+    apiece = CompilePerSize(gm, tensors, run_eagerly_with_compiled_rng(gm), numbers)
+    return CompileForObservedSizes(gm, apiece, as_asked_for_sizes(_compile_symbolic))
 
 
 @pause_garbage_collection.paused()

@@ -165,8 +165,9 @@ def has_unknown_size(node: Node) -> bool:
     return UNBACKED in node.meta or any(UNBACKED in given.meta for given in node.all_input_nodes)
 
 
-def in_subgraphs(gm: GraphModule, compile_graph: Compile) -> CompiledFn:
-    """The graph as steps: each call that stands alone, and each stretch of nodes between two of them."""
+def in_subgraphs(gm: GraphModule, compile_graph: Compile, is_for_all_sizes: bool = False) -> CompiledFn:
+    """The graph as steps: each call that stands alone, and each stretch of nodes between two of them. What
+    `compile_graph` returns serves one size, or `is_for_all_sizes`."""
     delay_waits(gm.graph)
     inputs = [node for node in gm.graph.nodes if node.op == "placeholder"]
     outputs = next(node for node in gm.graph.nodes if node.op == "output").args[0]
@@ -176,12 +177,13 @@ def in_subgraphs(gm: GraphModule, compile_graph: Compile) -> CompiledFn:
     whole = gradients_in_subgraphs(gm)
     watched = {each for node in gm.graph.nodes if node not in whole for each in watched_by(node)}
     uncertain, sizes = of_uncertain_type(gm, whole), numbers_from_sizes(gm)
+    type_of_part = type_for_all_sizes if is_for_all_sizes else type_of
 
     def end_stretch() -> None:
         if stretch:
             is_eager = has_unknown_size(stretch[0])
             compiles, others = (run_by_eager, set()) if is_eager else (compile_graph, uncertain)
-            steps.append(subgraph_of(gm, list(stretch), compiles, others, sizes))
+            steps.append(subgraph_of(gm, list(stretch), compiles, others, sizes, type_of_part))
             stretch.clear()
 
     if any(UNBACKED in node.meta for node in gm.graph.nodes):
@@ -192,7 +194,7 @@ def in_subgraphs(gm: GraphModule, compile_graph: Compile) -> CompiledFn:
             end_stretch()
             for each in with_parts(node):
                 taken.add(each)
-                steps.append(step_of(gm, each, compile_graph, uncertain))
+                steps.append(step_of(gm, each, compile_graph, uncertain, sizes))
         elif node.op not in ("placeholder", "output") and node not in taken:
             if stretch and has_unknown_size(stretch[0]) != has_unknown_size(node):
                 end_stretch()
@@ -232,13 +234,17 @@ class PartitionStep:
     is_subgraph: bool
 
 
-def step_of(gm: GraphModule, node: Node, compile_graph: Compile, uncertain: set[Node]) -> PartitionStep:
+def step_of(
+    gm: GraphModule, node: Node, compile_graph: Compile, uncertain: set[Node], sizes: set[Node]
+) -> PartitionStep:
     target: Any = getattr(torch.Tensor, str(node.target)) if node.op == "call_method" else node.target
     if may_draw(node) and not draws_as_eager(gm):
         target = with_compiled_rng(target)
     if hasattr(target, "in_subgraphs"):
         are_uncertain = not uncertain.isdisjoint(node.all_input_nodes)
-        target = target.in_subgraphs(lambda graph: graph_inside(graph, compile_graph, are_uncertain))
+        is_cond = isinstance(target, Branches)  # whose operands behind the predicate its graphs take
+        numbers = tuple([k for k, given in enumerate(node.args[1:]) if is_cond and given in sizes])
+        target = target.in_subgraphs(lambda graph: graph_inside(graph, compile_graph, are_uncertain, numbers))
     reads = node.all_input_nodes
     if tuple(node.args) == tuple(reads) and not node.kwargs:
         return PartitionStep(target, reads, [node], False)
@@ -251,9 +257,12 @@ def step_of(gm: GraphModule, node: Node, compile_graph: Compile, uncertain: set[
     return PartitionStep(call, reads, [node], False)
 
 
-def graph_inside(gm: GraphModule, compile_graph: Compile, are_uncertain: bool) -> Subgraph | SubgraphPerType:
-    """A graph that a call holds. What guards the call's numbers guards those that it hands on."""
-    request_of(gm).guards_number_types = True
+def graph_inside(
+    gm: GraphModule, compile_graph: Compile, are_uncertain: bool, numbers: tuple[int, ...]
+) -> Subgraph | SubgraphPerType:
+    """A graph that a call holds. What guards the call's numbers guards those that it hands on: at the positions
+    `numbers`, those that are computed from sizes."""
+    request_of(gm).guards_number_types, request_of(gm).size_numbers = True, numbers
     if not are_uncertain:
         return Subgraph(gm, compile_graph)
     return SubgraphPerType(gm, compile_graph, range(sum(node.op == "placeholder" for node in gm.graph.nodes)))
@@ -271,7 +280,12 @@ def numbers_from_sizes(gm: GraphModule) -> set[Node]:
 
 
 def subgraph_of(
-    gm: GraphModule, stretch: list[Node], compile_graph: Compile, uncertain: set[Node], sizes: set[Node]
+    gm: GraphModule,
+    stretch: list[Node],
+    compile_graph: Compile,
+    uncertain: set[Node],
+    sizes: set[Node],
+    type_of_input: Callable[[Any], Any],
 ) -> PartitionStep:
     inside = set(stretch)
     graph, copies = Graph(), {}
@@ -293,7 +307,10 @@ def subgraph_of(
         size_numbers=tuple(k for k, node in enumerate(reads) if node in sizes),
     )
     varying = [k for k, node in enumerate(reads) if node in uncertain]
-    function = SubgraphPerType(subgraph, compile_graph, varying) if varying else Subgraph(subgraph, compile_graph)
+    if varying:
+        function: Any = SubgraphPerType(subgraph, compile_graph, varying, type_of_input)
+    else:
+        function = Subgraph(subgraph, compile_graph)
     return PartitionStep(function, reads, makes, True)
 
 
@@ -324,15 +341,22 @@ class SubgraphPerType:
     and runs eagerly on any others. Types that come once, as sizes that depend on data do, are not worth compiling for:
     all but the first are compiled when they come again."""
 
-    def __init__(self, gm: GraphModule, compile_graph: Compile, uncertain: Sequence[int]):
+    def __init__(
+        self,
+        gm: GraphModule,
+        compile_graph: Compile,
+        uncertain: Sequence[int],
+        type_of_input: Callable[[Any], Any] | None = None,
+    ):
         self.gm, self.compile_graph, self.uncertain = gm, compile_graph, uncertain
+        self.type_of = type_of_input or type_of
         self.eager = run_eagerly_with_compiled_rng(gm)
         self.made: dict[Any, Subgraph] = {}
         self.seen: set[Any] = set()
         self.lock = thread_locks.rlock()
 
     def __call__(self, *inputs: Any) -> Any:
-        types: tuple[Any, ...] = tuple([type_of(inputs[k]) for k in self.uncertain])
+        types: tuple[Any, ...] = tuple([self.type_of(inputs[k]) for k in self.uncertain])
         found = self.made.get(types)
         if found is None:
             with self.lock:
@@ -361,6 +385,15 @@ def type_of(value: Any) -> Any:
         value.is_inference(),
         value._is_zerotensor(),
     )
+
+
+def type_for_all_sizes(value: Any) -> Any:
+    """The same without the sizes of 2 and more, and without strides: what compiles it looks at those."""
+    found = type_of(value)
+    if type(found) is not tuple:
+        return found
+    kind, dtype, device, shape, _, *rest = found
+    return kind, dtype, device, tuple([min(size, 2) for size in shape]), *rest
 
 
 class SubgraphSequence:

@@ -16,7 +16,8 @@ from typing import Any
 import torch
 from torch.fx import Node
 
-from ..capture.symbolic_sizes.example_inputs import Like, SymbolicExampleInputs, is_plain
+from ..capture.symbolic_sizes.example_inputs import is_plain
+from ..captured_graph.symbolic_example_inputs import Like, SymbolicExampleInputs
 from ..compiler.graph_cache_key import NoKey, input_facts
 from ..tensors.eager_strides import packed_order
 from ..tensors.fit_size_formulas import Formula, Point, Space

@@ -328,6 +328,7 @@ class Space:
             or (self.of_two_and_more(values) if is_single else self.of_two_symbols_and_more(values))
             or (self.of_one(values, True) if self.quotients else None)
             or self.of_long_product(values)
+            or self.of_product(values, self.monomials(True, (2, 3), is_mixed=True))
         )
 
     def of_one(self, values: tuple[int, ...], has_quotients: bool) -> Formula | None:
@@ -405,9 +406,9 @@ class Space:
         padded = [(factor, (*powers, *[0] * (len(names) - len(powers)))) for factor, powers in terms]
         return Formula(tuple(names), tuple(padded), self.quotients)
 
-    def monomials(self, has_quotients: bool, degrees: Iterable[int]) -> list[Monomial]:
+    def monomials(self, has_quotients: bool, degrees: Iterable[int], is_mixed: bool = False) -> list[Monomial]:
         """Products of powers of symbols, simplest first, with their values at the points. A size and quotients of it
-        are not multiplied with each other."""
+        are not multiplied with each other, unless `is_mixed`: a spectrum of a square image has such sizes."""
         quotients = self.quotients if has_quotients else ()
         size_of = [*range(len(self.names)), *(symbol for symbol, *_ in quotients)]
         found = []
@@ -415,7 +416,7 @@ class Space:
             for some in itertools.combinations_with_replacement(range(len(size_of)), degree):
                 used = {*some}
                 powers = tuple(map(some.count, range(len(size_of))))
-                if max(powers) < 3 and len({size_of[k] for k in used}) == len(used):
+                if max(powers) < 3 and (is_mixed or len({size_of[k] for k in used}) == len(used)):
                     found.append(powers)
         count = len(self.names)
         found.sort(key=lambda p: (any(p[count:]), sum(p), max(p), p))

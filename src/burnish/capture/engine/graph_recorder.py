@@ -424,6 +424,8 @@ class Recorder(TorchFunctionMode):
             self.forget_sizes(mark[0])
             self.read_by_user = {call for call in self.read_by_user if call < mark[0]}
             self.unstrided = {call for call in self.unstrided if call < mark[0]}
+        if self.tracer.symbolic_sizes is not None:
+            self.tracer.symbolic_sizes.forget_regions(mark[0])
         self.grown = {call: dim for call, dim in self.grown.items() if call < mark[0]}
         self.forget_inputs(mark[1])
 
@@ -446,7 +448,7 @@ class Recorder(TorchFunctionMode):
 
     def forget_sizes(self, start: int) -> None:
         if self.tracer.symbolic_sizes is not None:
-            self.tracer.symbolic_sizes.replay.forget_calls(start)
+            self.tracer.symbolic_sizes.forget_calls(start)
 
     def forget_inputs(self, count: int) -> None:
         """Keep only the first ``count``."""

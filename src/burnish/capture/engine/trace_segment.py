@@ -45,7 +45,6 @@ from ..symbolic_sizes.dynamic_dimensions import (
     SymbolicSizeRequest,
     SymbolicSizes,
     SymbolPlace,
-    changed_sizes,
     count_tries,
 )
 from ..symbolic_sizes.user_names_of_sources import requests_for
@@ -263,6 +262,8 @@ def choose_symbolic_sizes(
 
     known = program.sizes.setdefault(id(continuation), {})
     if dynamic is not False and torch_config.dynamo("automatic_dynamic_shapes", True):
+        from ..symbolic_sizes.changed_sizes import changed_sizes
+
         for segment in continuation.segments:
             known.update(changed_sizes(segment.guards, read))
         known.update({SymbolPlace(path, NUMBER): both for path, both in numbers.items() if type(both[1]) is int})

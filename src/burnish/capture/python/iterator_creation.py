@@ -16,7 +16,7 @@ import torch
 from .. import breaks
 from ..interpreter.frames import MISSING
 from ..interpreter.versions.behavior import BEHAVIOR
-from ..numbers.live_scalars import plain_of
+from ..numbers.live_scalars import plain_of, without_live
 from .operators import guard_before_native_read, iteration, value_kinds
 from .polyfills import iterator_polyfills, itertools_polyfills
 
@@ -129,16 +129,19 @@ def _itertool(m: Any, cls: type, args: tuple, kwargs: dict) -> Any:
         lists = tuple(a if issubclass(type(a), (int, list, tuple)) else None for a in args)
         if None in lists:
             return m.call(itertools_polyfills.itertool_of_lists, (cls, args, kwargs), {})
+    is_stepped = _is_stepped_through(cls, args, kwargs)
     for value in (*args, *kwargs.values()):
         m.heap.expose(value)
-        guard_before_native_read.settle_all(m, value)
+        if not (is_stepped and type(value) in (list, tuple)):  # whose elements are passed on unseen
+            guard_before_native_read.settle_all(m, value)
         m.check_readable(cls, value)
-    if not _is_stepped_through(cls, args, kwargs):
+    if not is_stepped:
         return m.made(m.perform(cls, *args, **kwargs))
     pools = tuple(tuple(value) if hasattr(type(value), "__iter__") else value for value in args)
     found = tuple(itertools.islice(m.perform(cls, *pools, **kwargs), MOST_COMBINED + 1))
     if len(found) > MOST_COMBINED:
-        return m.made(cls(*pools, **kwargs))
+        guard_before_native_read.settle_all(m, pools)
+        return m.made(cls(*map(without_live, pools), **kwargs))
     return m.call(itertools_polyfills.COMBINED[cls], (iter(found), 0, pools, kwargs), {})
 
 

@@ -209,7 +209,7 @@ def is_own_data(m: Any, tensor: torch.Tensor, value: torch.Tensor) -> bool:
 
 def step(m: Any, target: Callable, *nodes: Handle) -> int:
     """Record a step. Returns its position."""
-    if m.symbolic_sizes is not None:
+    if m.symbolic_sizes is not None and target not in steps.WATCHING:  # data that is set may have another size
         m.symbolic_sizes.symbols.settle_all(f"{target.__name__} of a tensor")
     m.recorder.calls.append(TorchCall(target, nodes, {}, m.user_line()))
     m.answer = None

@@ -18,7 +18,7 @@ from __future__ import annotations
 import functools
 import operator
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
@@ -38,15 +38,7 @@ from ..guards.tensor_metadata import TENSOR_TYPES, open_facts
 from ..numbers import graph_numbers, live_scalars
 from ..pytorch import number_arguments, torch_call_roles
 from . import guard_integer_arguments
-from .example_inputs import (
-    Like,
-    SymbolicExampleInputs,
-    computation,
-    evaluated,
-    read_symbols,
-    symbolic_example_inputs,
-    unsettled_symbols,
-)
+from .example_inputs import computation, evaluated, read_symbols, symbolic_example_inputs, unsettled_symbols
 from .linear_sizes import LeafSize
 from .meta_shape_replay import NotRepeatable, succeeds
 from .size_symbols import FAR, LEAST, NUMBER, SizeSymbols, SymbolPlace, follows_from
@@ -54,6 +46,7 @@ from .unbacked_replay import ReplayBesideUnbacked
 from .unbacked_sizes import size_query
 
 if TYPE_CHECKING:
+    from ...captured_graph.symbolic_example_inputs import SymbolicExampleInputs
     from .verified_size_ranges import SizeBox
 
 OTHER = 1
@@ -109,6 +102,8 @@ class SymbolicSizes:
         """Sizes of results that the program has seen: by call, path and dimension, the result and the formula."""
         self.transforms: list[Any] = []
         """Logs of calls of function transforms (`repeat_function_transforms`)."""
+        self.regions: list[Any] = []
+        """Sizes that branches of the program have read (`region_sizes`)."""
         self.returned: dict[int, Any] = {}
         """The functions that those have returned, by id."""
 
@@ -118,6 +113,28 @@ class SymbolicSizes:
 
         self.replay.inside = TransformLog(self.tracer, start, is_of_torch)
         return self.replay.inside
+
+    def make_symbols(self) -> bool:
+        """Whether there is one more symbol, for a number without a formula."""
+        from .computed_symbols import make_symbols  # few programs have symbolic sizes
+
+        return make_symbols(self)
+
+    def keep_claims(self, start: int, is_nested: bool) -> None:
+        """The calls from this one on are about to be removed: they are a graph of their own."""
+        from .region_sizes import keep_claims  # few programs have branches
+
+        keep_claims(self, start, is_nested)
+
+    def forget_regions(self, start: int) -> None:
+        """The trace goes back to before this call: no graph is left of those that came after it."""
+        self.regions = [region for region in self.regions if region.start < start]
+
+    def forget_calls(self, start: int) -> None:
+        """The calls from this one on have been removed, and others may take their places."""
+        self.replay.forget_calls(start)
+        for key in [key for key in self.claims if isinstance(key[0], int) and key[0] >= start]:
+            del self.claims[key]
 
     def inputs(self) -> SymbolicExampleInputs | None:
         """For the box of all sizes. None if every size turned out to be a constant."""
@@ -135,6 +152,7 @@ class SymbolicSizes:
         self.tracer.guard_outcome(live_scalars.Expression(self.box_of(inputs).holds, tuple(left)), True)
 
     def box_of(self, inputs: SymbolicExampleInputs) -> SizeBox:
+        from ...captured_graph.symbolic_example_inputs import Like
         from .verified_size_ranges import SizeBox  # few programs have symbolic sizes
 
         left, symbols = unsettled_symbols(self.symbols), self.symbols
@@ -155,7 +173,10 @@ class SymbolicSizes:
             equal,
             [(handle, dim, number(size)) for (_, _, dim), (handle, size) in self.claims.items()],
             symbols.is_divided,
-            [log.checked_by(number, functools.partial(follows_from, dict(symbols.of_leaf))) for log in self.transforms],
+            [
+                log.checked_by(number, functools.partial(follows_from, dict(symbols.of_leaf)))
+                for log in (*self.transforms, *self.regions)
+            ],
         )
 
     # ---- inputs
@@ -297,6 +318,8 @@ class SymbolicSizes:
                         self.repeat_calls(handle.call + 1)  # each call with a size that it needs for itself
                     if self.symbols.settled != before:
                         continue
+                elif self.make_symbols():
+                    continue
                 is_possible = functools.partial(succeeds, self.computed, handle, tuple(tensor.shape))
                 has_way = self.symbols.make_way(is_possible, f"{error}")
                 if not has_way:
@@ -337,6 +360,7 @@ class SymbolicSizes:
             return
         with switches_kept():
             self.repeat_calls()
+            self.make_symbols()
 
     def repeat_calls(self, end: int | None = None) -> None:
         recorder = self.tracer.recorder
@@ -469,29 +493,3 @@ def count_tries(tries: Counter[SymbolPlace], symbols: SizeSymbols) -> bool:
             again |= place in tries
             tries[place] += MOST_TRIES if number in symbols.unfitted else 1
     return again
-
-
-def changed_sizes(guards: Iterable[Guard], read: Callable[[Source], Any]) -> dict[SymbolPlace, tuple[int, int]]:
-    """The dimensions of tensors with a size that differs now from the guards.
-
-    Guards are in the order of the program's reads: a source after a guard may only be read if that guard holds.
-    """
-    found: dict[SymbolPlace, tuple[int, int]] = {}
-    for kind, source, expected in guards:
-        if kind == "type" and type(read(source)) is not expected:  # type: ignore[arg-type]
-            break
-        if kind == "is" and read(source) is not expected:  # type: ignore[arg-type]
-            break
-        if kind not in ("tensor", "open tensor") or not expected:
-            continue
-        now = read(source)  # type: ignore[arg-type]
-        facts = expected[0] if kind == "open tensor" else expected
-        if not facts or type(now) is not facts[0]:
-            break
-        shape = facts[2]
-        has_sizes = isinstance(shape, tuple) and now.layout is torch.strided and not now.is_nested
-        if has_sizes and now.ndim == len(shape):
-            for dim, (before, size) in enumerate(zip(shape, now.shape, strict=True)):
-                if before is not None and before != size and before >= LEAST <= size:
-                    found[SymbolPlace(source.path(), dim)] = before, size  # type: ignore[union-attr]
-    return found

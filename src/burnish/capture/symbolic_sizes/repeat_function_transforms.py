@@ -234,8 +234,8 @@ class TransformLog:
         the trace, and holds no tensors of it."""
         log = self.without_run()
 
-        def check(value_of: ValueOf, point: Any, tracer: Any) -> None:
-            log.check(value_of, lambda x: number(x)(point) if follows(x) else None, tracer)
+        def check(value_of: ValueOf, point: Any, probe: Any) -> None:
+            log.check(value_of, lambda x: number(x)(point) if follows(x) else None, probe.tracer)
 
         return check
 

@@ -239,21 +239,26 @@ class SizeSymbols:
 
     def values(self, expression: Any) -> tuple[int, ...] | None:
         """The values at the points of a number that is computed from sizes only."""
+        found = self.numbers_at_points(expression)
+        return found if found is not None and all(type(value) is int for value in found) else None
+
+    def numbers_at_points(self, expression: Any) -> tuple[int | float, ...] | None:
+        """The same, also where it is no integer."""
         if not isinstance(expression, live_scalars.Expression):
-            return (expression,) * len(self.points()) if type(expression) is int else None
-        if expression.in_graph:
+            return (expression,) * len(self.points()) if type(expression) in (int, float) else None
+        known = self.of_leaf.get(id(expression))
+        if known is not None:
+            return tuple([known.of(point[known.symbol]) for point in self.points()])
+        if expression.in_graph or expression.operation is None:
             return None
-        if expression.operation is None:
-            known = self.of_leaf.get(id(expression))
-            return None if known is None else tuple([known.of(point[known.symbol]) for point in self.points()])
-        operands = [self.values(operand) for operand in expression.operands]
+        operands = [self.numbers_at_points(operand) for operand in expression.operands]
         if None in operands:
             return None
         try:
             found = tuple([expression.operation(*values) for values in zip(*operands, strict=True)])  # type: ignore
         except (ArithmeticError, TypeError, ValueError):
             return None
-        return found if all(type(value) is int for value in found) else None
+        return found if all(type(value) in (int, float) for value in found) else None
 
     def takes(self, value: Any) -> bool:
         """Whether a live scalar is computed from sizes only: calls may take it unchanged."""

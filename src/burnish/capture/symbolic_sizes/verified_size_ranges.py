@@ -26,6 +26,7 @@ import torch
 
 from ... import events
 from ...backends.shapes_at_other_sizes import Shapes, switches_kept
+from ...captured_graph.symbolic_example_inputs import SymbolicExampleInputs
 from ...concurrency import pause_garbage_collection, thread_locks
 from ...foundation.torch_private import InferenceMode
 from ...ir.untraceable_graph import Untraceable
@@ -33,7 +34,6 @@ from ...runtime.argument_trees import tensors_in
 from ...runtime.eager.setting_change_nodes import is_change
 from ...tensors.fit_size_formulas import Formula, GivenSize, NoFormula, Point, SpecialSizes
 from ..engine.torch_call_records import Handle, handles_in
-from .example_inputs import SymbolicExampleInputs
 from .meta_shape_replay import NotRepeatable, is_alike, part_of, repeated, substitute_handles
 
 MOST_SYMBOLS = 3
@@ -233,7 +233,7 @@ class SizeBox:
             if any(values.of(handle).shape[dim] != size(point) for handle, dim, size in self.claims):
                 raise NotRepeatable("a size follows another formula")
             for check in self.transforms:
-                check(values.of, point, self.probe.tracer)
+                check(values.of, point, self.probe)
         values.inputs = ()  # their memory is not needed any more
         return values
 

@@ -10,6 +10,8 @@ The nodes run as they are, each at its place, and the parts of the graph between
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import torch
 from torch.utils.hooks import BackwardHook
 
@@ -27,6 +29,9 @@ class MakeHook:
     def __call__(self) -> BackwardHook:
         return make_hook(self.module)
 
+    def without_data(self, call: Callable) -> None:
+        """Nothing is hooked where only sizes are asked for."""
+
 
 def make_hook(module: torch.nn.Module) -> BackwardHook:
     """With the hooks for all modules, which come first."""
@@ -43,5 +48,11 @@ def set_up_outputs(hook: BackwardHook, made: tuple) -> tuple:
     return hook.setup_output_hook(made)
 
 
+def without_data(call: Callable, hook: None, given: tuple) -> tuple:
+    """The tensors at other sizes: ``call("view_as", (x, x), {})`` is a call on tensors without data."""
+    return tuple([call("view_as", (x, x), {}) if isinstance(x, torch.Tensor) else x for x in given])
+
+
 for _step in (set_up_inputs, set_up_outputs):
     _step.stands_alone = True  # type: ignore[attr-defined]
+    _step.without_data = without_data  # type: ignore[attr-defined]

@@ -13,6 +13,7 @@ from typing import Any
 import torch
 
 from ... import breaks
+from ...guards.changing_numbers import NUMBERS
 from ...guards.tensor_metadata import TENSOR_TYPES, WithoutRules
 from ...interpreter.frames import MISSING
 from ...numbers import constant_tensors, graph_numbers
@@ -35,11 +36,21 @@ METHOD_KINDS = (types.MethodDescriptorType, types.WrapperDescriptorType, types.C
 
 
 def call_torch(m: Any, function: Any, args: tuple, kwargs: dict) -> Any:
+    if m.changing:
+        args = tuple([numbers_read_at_once(m, value) for value in args])
+        kwargs = {name: numbers_read_at_once(m, value) for name, value in kwargs.items()}
     for value in (*args, *kwargs.values()) if kwargs else args:
         if type(value) not in TENSOR_TYPES and issubclass(type(value), (list, tuple, dict)):
             m.heap.expose(value)
     answer = MISSING if m.modes else torch_function_of_non_tensors.call(m, function, args, kwargs)
     return call_operation(m, function, args, kwargs) if answer is MISSING else answer
+
+
+def numbers_read_at_once(m: Any, value: Any) -> Any:
+    """For a list of numbers that change from call to call: one with live numbers. Torch reads it at once."""
+    if type(value) is list and value and all(type(part) in NUMBERS for part in value):
+        return m.heap.items_read_at_once(value)
+    return value
 
 
 def call_operation(m: Any, function: Any, args: tuple, kwargs: dict) -> Any:

@@ -107,6 +107,8 @@ class GraphRegion(Region):
 
     def forget(self) -> None:
         """Forget the values that were computed: the program must not use them."""
+        if self.m.symbolic_sizes is not None:
+            self.m.symbolic_sizes.keep_claims(self.start.calls, self.outer is not None)
         self.m.recorder.drop_calls(self.start.calls)
 
     # ---- the end of a region

@@ -37,11 +37,8 @@ def why_not_in_graph(m: Any, module: torch.nn.Module, has_global: bool) -> str |
         return "the program has its own way to find them"
     if not m.options.runs_python:
         return "the backend runs no Python"
-    sizes = m.symbolic_sizes
-    if m.region is not None or sizes is not None and not sizes.request.is_of_numbers:
-        return "it is part of a region, or has symbolic sizes"
-    if sizes is not None:
-        sizes.symbols.settle_all("backward hooks")
+    if m.region is not None:
+        return "it is part of a region"
     if module._backward_hooks and not module._is_full_backward_hook:
         return "they are not full ones"
     origin = m.heap.origin_of(module)
