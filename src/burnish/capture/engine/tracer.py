@@ -13,7 +13,8 @@ the instruction that causes it:
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Mapping
 from types import CellType, FunctionType
 from typing import Any, NoReturn
 
@@ -163,6 +164,9 @@ class Tracer(Machine):
         self.made_of: dict[int, tuple[Code, dict]] = {}  # code and globals of interpreted functions
         self.changing: frozenset = frozenset()  # paths of numbers that differ from run to run
         self.count = 0
+        self.left: Mapping[Any, str] = {}  # codes that are left to Python: see leave_to_python
+        self.entered: Counter[Any] = Counter()  # codes of the functions called here
+        self.returned: list[tuple[Any, int]] = []  # of frames from before the trace: their code, torch calls until then
         self.is_short_of_stack = False  # in this call, by our own frames
         self.earlier_segments = 0  # of the continuation that is traced
         self.program_error: BaseException | None = None  # see program_or_tracer_errors
@@ -198,6 +202,17 @@ class Tracer(Machine):
                     value.clear()
         if self.symbolic_sizes is not None:
             self.symbolic_sizes.given.clear()
+
+    # ---- frames
+
+    def push(self, frame: Frame, completion: int = fr.PUSH, spare: Any = None) -> Any:
+        frame.began = len(self.recorder.calls)
+        return Machine.push(self, frame, completion, spare)
+
+    def return_from(self, frame: Frame, value: Any) -> bool:
+        if frame.began < 0:
+            self.returned.append((frame.code.co, len(self.recorder.calls)))
+        return Machine.return_from(self, frame, value)
 
     # ---- the loop
 

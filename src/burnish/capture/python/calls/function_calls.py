@@ -41,6 +41,8 @@ from .native_call_rules import call_leaf, is_user_object
 
 
 def call_function(m: Any, function: FunctionType, args: tuple, kwargs: dict) -> Any:
+    if m.left and function.__code__ in m.left:
+        m.stop(breaks.LEFT_TO_PYTHON, m.left[function.__code__])
     marks = function.__dict__
     if not marks:
         found = m.ordinary.get(id(function))
@@ -297,6 +299,7 @@ def push_ordinary(m: Any, function: FunctionType, code: Code, args: tuple, kwarg
         frame = Frame(code, function.__globals__, function.__builtins__, values)  # type: ignore[attr-defined]
         if code.is_generator and (function.__name__, function.__qualname__) != (code.co.co_name, code.co.co_qualname):
             frame.spare = fr.GeneratorNames(function.__name__, function.__qualname__)
+        m.entered[code.co] += 1
         return m.push(frame)
     raise Raised(trouble)
 
