@@ -39,9 +39,9 @@ from ..interpreter.frames_to_slots import SlotLayout, take_apart
 from ..interpreter.instruction_loop import Machine
 from ..interpreter.tracebacks import TrailOfKinds
 from ..segments.break_transitions import apply_transition, sees_further_calls
+from ..segments.leave_to_python import CaptureBalance
 from ..symbolic_sizes.dynamic_dimensions import SymbolPlace
 from . import recompile_decisions, trace_segment
-from .leave_to_python import CaptureBalance
 from .program_options import Options
 from .trace_capabilities import TraceCapabilities
 from .trace_segment import trace_from
@@ -198,8 +198,6 @@ class Program:
                             continue
                     finally:
                         continuation.let_go()
-                    if self.balance.why_all_left is not None and outcome.frame is not None:
-                        return keyboard_interrupts.run(outcome)
                 else:
                     slots.clear()
                     layout, taken = outcome
@@ -210,9 +208,8 @@ class Program:
                     outcome, made = made, None
                     taken.clear()
                     outcome.step()
-                if self.balance.left and outcome.frame is not None:
-                    outcome = outcome.as_plain()
-                    self.balance.finish(outcome)
+                outcome = self.balance.plain(outcome)
+                self.balance.finish(outcome)
                 if outcome.frame is None or sees_further_calls(was_profiled):
                     return outcome.result if outcome.frame is None else keyboard_interrupts.run(outcome.as_plain())
                 layout, taken = take_apart(outcome.frame)

@@ -51,6 +51,7 @@ from ..python.operators import (
 from ..python.polyfills import object_polyfills
 from ..pytorch import activation_checkpointing
 from ..pytorch.backward_and_grad import GradFields
+from ..segments import leave_to_python
 from ..subclasses import tentative_dispatch_callbacks
 from ..subclasses.subclass_tensors import Subclasses
 from ..symbolic_sizes.unbacked_sizes import UnbackedSizes
@@ -100,6 +101,8 @@ class Tracer(Machine):
     throw = adopt_outside_generators.throw  # type: ignore[assignment]
     send = adopt_outside_generators.send  # type: ignore[assignment]
     reach_foreign = adopt_outside_generators.reach_foreign  # type: ignore[assignment]
+    push = leave_to_python.push
+    return_from = leave_to_python.return_from
     # Calls of native code.
     perform = run_native_call.perform
     perform_as = run_native_call.perform_as
@@ -165,8 +168,7 @@ class Tracer(Machine):
         self.changing: frozenset = frozenset()  # paths of numbers that differ from run to run
         self.count = 0
         self.left: Mapping[Any, str] = {}  # codes that are left to Python: see leave_to_python
-        self.entered: Counter[Any] = Counter()  # codes of the functions called here
-        self.returned: list[tuple[Any, int]] = []  # of frames from before the trace: their code, torch calls until then
+        self.entered, self.returned = Counter[Any](), list[tuple[Any, int]]()  # see there
         self.is_short_of_stack = False  # in this call, by our own frames
         self.earlier_segments = 0  # of the continuation that is traced
         self.program_error: BaseException | None = None  # see program_or_tracer_errors
@@ -202,17 +204,6 @@ class Tracer(Machine):
                     value.clear()
         if self.symbolic_sizes is not None:
             self.symbolic_sizes.given.clear()
-
-    # ---- frames
-
-    def push(self, frame: Frame, completion: int = fr.PUSH, spare: Any = None) -> Any:
-        frame.began = len(self.recorder.calls)
-        return Machine.push(self, frame, completion, spare)
-
-    def return_from(self, frame: Frame, value: Any) -> bool:
-        if frame.began < 0:
-            self.returned.append((frame.code.co, len(self.recorder.calls)))
-        return Machine.return_from(self, frame, value)
 
     # ---- the loop
 

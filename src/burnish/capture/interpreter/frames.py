@@ -63,8 +63,8 @@ class Raised(BaseException):
 
 class Frame:
     __slots__ = """
-        __weakref__ began builtins caller code completion depth generator globals handling instructions locals namespace pc
-        spare stack
+        __weakref__ began builtins caller code completion depth generator globals handling instructions locals namespace
+        pc spare stack
     """.split()
 
     def __init__(self, code: Code, namespace: dict, builtins: dict, values: list):

@@ -41,8 +41,6 @@ from .native_call_rules import call_leaf, is_user_object
 
 
 def call_function(m: Any, function: FunctionType, args: tuple, kwargs: dict) -> Any:
-    if m.left and function.__code__ in m.left:
-        m.stop(breaks.LEFT_TO_PYTHON, m.left[function.__code__])
     marks = function.__dict__
     if not marks:
         found = m.ordinary.get(id(function))
@@ -277,6 +275,8 @@ def takes_user_code(args: tuple, kwargs: dict) -> bool:
 def push_ordinary(m: Any, function: FunctionType, code: Code, args: tuple, kwargs: dict) -> Any:
     if function.__code__ is not code.co:
         code = decode(function.__code__)
+    if m.left and code.co in m.left:
+        m.stop(breaks.LEFT_TO_PYTHON, m.left[code.co])
     if m.frame is not None and m.frame.depth > m.checked_depth:
         refuse_endless_recursion(m)
     try:

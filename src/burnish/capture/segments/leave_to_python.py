@@ -1,11 +1,11 @@
 """Decides which code is left to Python: capturing it costs much, and its graphs cannot win that back.
 
-Between tracing and the loop of ``engine``. Each trace that a break ends is entered in the accounts of the code on its
-stack. A function whose breaks outweigh its torch calls is left: calls of it are a break of their own (B502), and
+Between ``engine.trace_segment``, which asks after each trace, and the loop of ``engine``. Each trace that a break ends
+is entered in the accounts of the code on its stack. A function whose breaks outweigh its torch calls is left: calls of it are a break of their own (B502), and
 nothing in it is traced any more. If that holds for all code of a program, the whole program runs as plain Python.
 
     balance = program.balance
-    balance.note(program, tracer, frame)     after a trace that ends in ``frame``
+    balance.note(program, tracer, start, frame)     after a trace from a continuation, that ends in ``frame``
     balance.left                             {code of noise(): "noise, whose 8 breaks were between 3 torch calls"}
     balance.why_all_left                     why the whole program is left, or None
 
@@ -18,20 +18,17 @@ from __future__ import annotations
 
 from collections import Counter
 from types import CodeType, MappingProxyType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
 from ... import events
 from ...runtime.segment_records import Continuation
+from ..engine.interpreted_or_native import STDLIB, is_trusted
 from ..guards.tensor_metadata import TENSOR_TYPES
+from ..interpreter import frames as fr
 from ..interpreter.frames import Frame, frames_from
-from .interpreted_or_native import STDLIB, is_trusted
-
-if TYPE_CHECKING:
-    from ..interpreter.instruction_loop import Machine
-    from .engine import Program
-    from .tracer import Tracer
+from ..interpreter.instruction_loop import Machine
 
 LEAST_IN_FUNCTION = 8
 LEAST_IN_PROGRAM = 24
@@ -91,7 +88,7 @@ class CaptureBalance:
         self.shown = MappingProxyType(self.left)  # a trace that is released clears its dictionaries
         self.why_all_left: str | None = None
 
-    def note(self, program: Program, tracer: Tracer, continuation: Continuation, at: Frame | None) -> None:
+    def note(self, program: Any, tracer: Any, continuation: Continuation, at: Frame | None) -> None:
         """A trace from ``continuation`` has ended at a break in ``at``, or without one, if that is None."""
         calls, start = len(tracer.recorder.calls), None if continuation.layout is None else continuation.layout.key
         spent = self.spent.setdefault(start, Counter())
@@ -145,7 +142,7 @@ class CaptureBalance:
             found = self.accounts[code] = Account()
         return found
 
-    def outermost_that_cannot_pay(self, program: Program, chain: list[Frame]) -> Frame | None:
+    def outermost_that_cannot_pay(self, program: Any, chain: list[Frame]) -> Frame | None:
         wrapper = None
         for frame in chain:
             code, account = frame.code.co, self.account(frame.code.co)
@@ -161,18 +158,24 @@ class CaptureBalance:
                 wrapper = wrapper or frame  # it may wrap another function next time
         return wrapper
 
-    def leave(self, program: Program, frame: Frame, chain: list[Frame]) -> None:
+    def leave(self, program: Any, frame: Frame, chain: list[Frame]) -> None:
         code, account = frame.code.co, self.account(frame.code.co)
         why = self.left[code] = f"{code.co_qualname}, whose {account}"
         for outer in {each.code.co for each in chain[: chain.index(frame)]}:
             self.accounts[outer].without(account)
         self.total.without(account)
         forget(program, code)
-        events.emit("capture.left", text=f"{program.entry.location}: calls of {why}, are left to Python")
+        events.emit("breaks.left", text=f"{program.entry.location}: calls of {why}, are left to Python (B502)")
+
+    def plain(self, machine: Machine) -> Machine:
+        """What ``finish`` runs: a machine at a break has the answer of one instruction, which it has executed."""
+        return machine.as_plain() if self.left or self.why_all_left is not None else machine
 
     def finish(self, machine: Machine) -> None:
-        """Run ``machine`` until no frame of code that is left is on its stack."""
-        while (outermost := self.outermost_left(machine.frame)) is not None:
+        """Run ``machine`` until no frame of code that is left is on its stack, or to its end."""
+        if self.why_all_left is not None:
+            machine.run()
+        while self.left and (outermost := self.outermost_left(machine.frame)) is not None:
             caller = outermost.caller
             while outermost.caller is caller and machine.frame is not None:
                 machine.step()
@@ -185,6 +188,17 @@ class CaptureBalance:
         return found
 
 
+def push(tracer: Any, frame: Frame, completion: int = fr.PUSH, spare: Any = None) -> Any:
+    frame.began = len(tracer.recorder.calls)
+    return Machine.push(tracer, frame, completion, spare)
+
+
+def return_from(tracer: Any, frame: Frame, value: Any) -> bool:
+    if frame.began < 0:
+        tracer.returned.append((frame.code.co, len(tracer.recorder.calls)))
+    return Machine.return_from(tracer, frame, value)
+
+
 def may_be_left(frame: Frame) -> bool:
     """Torch's code is shared by all models, and that of some modules by all functions that they wrap."""
     if frame.code.is_ours or frame.code.is_body:
@@ -193,7 +207,7 @@ def may_be_left(frame: Frame) -> bool:
     return not is_trusted(module) or (module.partition(".")[0] in STDLIB and module not in CALLS_ANYTHING)
 
 
-def largest_result(tracer: Tracer) -> int:
+def largest_result(tracer: Any) -> int:
     """The elements of the largest tensor that the graph returns or gets; a parameter may be a table that few rows are
     read of."""
     made: list[Any] = [reference() for reference, _ in tracer.recorder.known.values()]
@@ -201,7 +215,7 @@ def largest_result(tracer: Tracer) -> int:
     return max((each.numel() for each in (*made, *given) if type(each) in TENSOR_TYPES), default=0)
 
 
-def forget(program: Program, code: CodeType) -> None:
+def forget(program: Any, code: CodeType) -> None:
     """Drop the segments that begin or end in ``code``. They are traced again, up to the call."""
 
     def is_inside(layout: Any) -> bool:
@@ -218,5 +232,5 @@ def forget(program: Program, code: CodeType) -> None:
             continuation.made_in = 0
 
 
-def forget_all(program: Program) -> None:
+def forget_all(program: Any) -> None:
     program.continuations, program.entry.segments = {}, []
