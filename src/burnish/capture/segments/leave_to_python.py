@@ -1,8 +1,9 @@
 """Decides which code is left to Python: capturing it costs much, and its graphs cannot win that back.
 
 Between ``engine.trace_segment``, which asks after each trace, and the loop of ``engine``. Each trace that a break ends
-is entered in the accounts of the code on its stack. A function whose breaks outweigh its torch calls is left: calls of it are a break of their own (B502), and
-nothing in it is traced any more. If that holds for all code of a program, the whole program runs as plain Python.
+is entered in the accounts of the code on its stack. A function whose breaks outweigh its torch calls is left: calls of
+it are a break of their own (B502), and nothing in it is traced any more. If that holds for all code of a program, the
+whole program runs as plain Python.
 
     balance = program.balance
     balance.note(program, tracer, start, frame)     after a trace from a continuation, that ends in ``frame``
@@ -36,6 +37,9 @@ LEAST_IN_PROGRAM = 24
 
 BREAKS_FOR_A_CALL = 4
 """After this many breaks, each must have one torch call; after twice as many, two."""
+
+VARIANTS_OF_A_BREAK = 4
+"""So many traces from one break to another count as one: calls and rounds of a loop that differ."""
 
 ELEMENTS_OF_A_CALL = 1 << 14
 """A torch call on so many elements counts twice: they take about as long as the call itself."""
@@ -82,7 +86,7 @@ class CaptureBalance:
     def __init__(self) -> None:
         self.accounts: dict[CodeType, Account] = {}
         self.total = Account()
-        self.ways: set[Any] = set()  # from break to break
+        self.ways: Counter[Any] = Counter()  # from break to break: how often each was traced
         self.spent: dict[Any, Counter[str]] = {}  # on all traces from a place, by the key of its layout
         self.left: dict[CodeType, str] = {}
         self.shown = MappingProxyType(self.left)  # a trace that is released clears its dictionaries
@@ -95,9 +99,9 @@ class CaptureBalance:
         spent["instructions"] += tracer.count
         spent["calls"] += calls
         way = start, tuple([(id(frame.code), frame.pc) for frame in frames_from(at)])
-        if way in self.ways:
-            return  # another variant of a place, which ``segment_limit`` counts
-        self.ways.add(way)
+        self.ways[way] += 1
+        if self.ways[way] % VARIANTS_OF_A_BREAK != 1:
+            return  # another variant of a place, such as a round of a loop
         scale = 1 + largest_result(tracer) // ELEMENTS_OF_A_CALL
         for code, times in tracer.entered.items():
             self.account(code).entered += times
