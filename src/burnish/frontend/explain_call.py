@@ -73,7 +73,9 @@ def _never_compiled(original: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
 def plain_parts(program: Program) -> list[BreakReason]:
     """Where a program gave up compiling. These are not graph breaks, since no graph follows them, but useful to
     know."""
-    reasons: list[BreakReason] = []
+    reasons = [
+        BreakReason(f"calls of {why}, are left to Python (B502)", [], False) for why in program.balance.left.values()
+    ]
     for point in (program.entry, *program.continuations.values()):
         if point.given_up:
             place: breaks.Location = point.location

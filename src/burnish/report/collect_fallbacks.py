@@ -24,6 +24,7 @@ CAUSES = {
     "sizes": "a graph is compiled for each size by itself, instead of once for all sizes",
     "numbers": "a graph is compiled for each Python number among its inputs by itself",
     "raced": "another thread changed what a trace has read, or the stack was full: a later call traces again",
+    "left": "a program has many breaks and few torch calls, and runs as plain Python",
     "limit": "a place has more variants than the setting segment_limit, and runs eagerly",
 }
 

@@ -31,6 +31,7 @@ from .text_layout import cut, line_text
 
 KINDS = (
     "breaks",
+    "breaks.left",
     "graph",
     "guards.given_up",
     "guards.missed",
@@ -46,7 +47,15 @@ KINDS = (
     "stage.end",
     "traced",
 )
-NOTES = ("guards.given_up", "guards.raced", "guards.sizes", "lower.native", "lower.refused", "runtime.failed")
+NOTES = (
+    "breaks.left",
+    "guards.given_up",
+    "guards.raced",
+    "guards.sizes",
+    "lower.native",
+    "lower.refused",
+    "runtime.failed",
+)
 """Events that are shown as they are."""
 
 MOST_SPANS = 1_000_000

@@ -4,6 +4,44 @@ from __future__ import annotations
 
 from .break_kind import kind
 
+LEFT_TO_PYTHON = kind(
+    "B502",
+    "left-to-python",
+    title="a function is left to Python, because compiling it cannot pay",
+    why="""The code of this function has many breaks and few torch calls between them. Capturing it takes far longer
+        than running it, and each of its small graphs costs more than it saves. So it was captured a few times, and
+        now runs as plain Python, with all that it calls.""",
+    what_to_do="""Often nothing: such a function is Python at heart. If it computes with tensors that matter, remove
+        its breaks: `burnish.explain(function)(...)` lists them. To spare the attempts, mark it with
+        `@burnish.disable`.""",
+    broken="""
+        import torch
+
+        def describe(x):
+            text = f"sorted {x.sort().values.tolist()}, sums {x.cumsum(0).tolist()}, steps {x.diff().tolist()}"
+            text += f", sizes {x.abs().tolist()}, signs {x.sign().tolist()}, rounded {x.round().tolist()}"
+            return text + f", from {x.floor().tolist()} to {x.ceil().tolist()}, rest {x.frac().tolist()}"
+
+        def fn(x):
+            return x.sin() * len(describe(x))
+
+        fn(torch.rand(4))
+        fn(torch.rand(4))
+        """,
+    fixed="""
+        import torch
+
+        def describe(x):
+            return torch.stack([x.sort().values, x.cumsum(0), x.abs(), x.sign(), x.round(), x.floor(), x.ceil()])
+
+        def fn(x):
+            return x.sin() * len(describe(x))
+
+        fn(torch.rand(4))
+        fn(torch.rand(4))
+        """,
+)
+
 SEGMENT_LIMIT = kind(
     "B501",
     "segment-limit",

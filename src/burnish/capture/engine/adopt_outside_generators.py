@@ -52,6 +52,8 @@ def take_over(tracer: Tracer, generator: Generator) -> None:
 
 
 def resume(tracer: Tracer, generator: Generator, value: Any, completion: int) -> Any:
+    if generator.code in tracer.left:
+        tracer.stop(breaks.LEFT_TO_PYTHON, tracer.left[generator.code])
     if tracer.region is not None:
         tracer.region.will_write(generator)
     return Machine.resume(tracer, generator, value, completion)

@@ -39,6 +39,7 @@ from ..interpreter.frames_to_slots import SlotLayout, take_apart
 from ..interpreter.instruction_loop import Machine
 from ..interpreter.tracebacks import TrailOfKinds
 from ..segments.break_transitions import apply_transition, sees_further_calls
+from ..segments.leave_to_python import CaptureBalance
 from ..symbolic_sizes.dynamic_dimensions import SymbolPlace
 from . import recompile_decisions, trace_segment
 from .program_options import Options
@@ -71,6 +72,7 @@ class Program:
         self.tried_again = 0  # how many traces have specialized a size that one before has
         self.changing: dict[tuple, Any] = {}  # by path, numbers that differed between two runs: before, and now
         self.capabilities = TraceCapabilities()
+        self.balance = CaptureBalance()
         self.ran_compiled = False  # whether the last call ran a graph
         self.first_call: EagerCallArguments | None = None  # one that ran as plain Python, because of a stance
         self.others: dict[Any, Program] = {}  # by backend: see ``with_backend``
@@ -91,7 +93,7 @@ class Program:
         """Drop everything compiled."""
         self.continuations, self.sizes, self.specialized_sizes, self.tried_again = {}, {}, {}, 0
         self.entry = Continuation(None, "entry", self.entry.location)
-        self.first_call, self.others = None, {}
+        self.first_call, self.others, self.balance = None, {}, CaptureBalance()
 
     def parameter_named(self, source: str) -> str:
         """`batch[0]` for `args[0][0]`, in messages: anything but a function is called through a function of ours."""
@@ -206,6 +208,8 @@ class Program:
                     outcome, made = made, None
                     taken.clear()
                     outcome.step()
+                outcome = self.balance.plain(outcome)
+                self.balance.finish(outcome)
                 if outcome.frame is None or sees_further_calls(was_profiled):
                     return outcome.result if outcome.frame is None else keyboard_interrupts.run(outcome.as_plain())
                 layout, taken = take_apart(outcome.frame)

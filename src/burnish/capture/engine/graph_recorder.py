@@ -39,7 +39,7 @@ from ..python.messages import warning_filters
 from ..pytorch import function_modes, number_arguments, torch_call_roles
 from ..pytorch.torch_call_roles import IMMEDIATE
 from ..pytorch.writes_of_calls import version_of
-from ..subclasses import interpret_function_modes, interpret_rules
+from ..subclasses import interpret_rules
 from ..subclasses.subclass_tensors import subclasses_in
 from ..symbolic_sizes import unbacked_sizes
 from .torch_call_records import Handle, NotRecordable, TorchCall
@@ -109,6 +109,8 @@ class Recorder(TorchFunctionMode):
             self.shown.append((func, args, kwargs or {}))
         if self.tracer.modes:
             if self.pending_break is None:
+                from ..subclasses import interpret_function_modes  # few programs enter any
+
                 return interpret_function_modes.call(self.tracer, func, kinds, args, kwargs)
             return function_modes.call_natively(self.tracer, func, args, kwargs)
         if self.pending_break is None and (

@@ -72,6 +72,11 @@ def why_not_trace(program: Program, continuation: Continuation, slots: list) -> 
             raise torch_errors.made("FailOnRecompileLimitHit", TextReason(f"{continuation.location}: {why}"))
         give_up(continuation, why, cause="limit")
         return continuation.why_given_up
+    why_not_again = program.balance.why_not_again(continuation)
+    if why_not_again is not None and not limit_is_strict(program) and not program.options.fullgraph:
+        why = f"{why_not_again}, and this call is another: {last_difference(continuation, slots)}"
+        give_up(continuation, why, cause="left")
+        return continuation.why_given_up
     return None
 
 

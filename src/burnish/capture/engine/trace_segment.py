@@ -133,6 +133,7 @@ def trace_on(
     if program.first_call is not None and continuation is program.entry:
         program.changing |= program.first_call.changed_numbers(EagerCallArguments(slots))
     tracer.changing, tracer.go_on = frozenset(program.changing), machine_after_break
+    tracer.left = program.balance.shown
     tracer.earlier_segments = len(continuation.segments)
     tracer.capabilities = dataclasses.replace(program.capabilities)
     tracer.subclasses.native.update(program.capabilities.native_rules)
@@ -174,6 +175,7 @@ def trace_on(
         if program.options.backend.ahead is None:
             resume()  # a foreign compiler may need much time and memory
         program.finish_trace(tracer, continuation, signal, at, why, started, slots)
+        program.balance.note(program, tracer, continuation, None if signal is None else at)
     return machine_after_break(tracer, signal, at)
 
 

@@ -13,7 +13,8 @@ the instruction that causes it:
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Mapping
 from types import CellType, FunctionType
 from typing import Any, NoReturn
 
@@ -50,6 +51,7 @@ from ..python.operators import (
 from ..python.polyfills import object_polyfills
 from ..pytorch import activation_checkpointing
 from ..pytorch.backward_and_grad import GradFields
+from ..segments import leave_to_python
 from ..subclasses import tentative_dispatch_callbacks
 from ..subclasses.subclass_tensors import Subclasses
 from ..symbolic_sizes.unbacked_sizes import UnbackedSizes
@@ -99,6 +101,8 @@ class Tracer(Machine):
     throw = adopt_outside_generators.throw  # type: ignore[assignment]
     send = adopt_outside_generators.send  # type: ignore[assignment]
     reach_foreign = adopt_outside_generators.reach_foreign  # type: ignore[assignment]
+    push = leave_to_python.push
+    return_from = leave_to_python.return_from
     # Calls of native code.
     perform = run_native_call.perform
     perform_as = run_native_call.perform_as
@@ -163,6 +167,8 @@ class Tracer(Machine):
         self.made_of: dict[int, tuple[Code, dict]] = {}  # code and globals of interpreted functions
         self.changing: frozenset = frozenset()  # paths of numbers that differ from run to run
         self.count = 0
+        self.left: Mapping[Any, str] = {}  # codes that are left to Python: see leave_to_python
+        self.entered, self.returned = Counter[Any](), list[tuple[Any, int]]()  # see there
         self.is_short_of_stack = False  # in this call, by our own frames
         self.earlier_segments = 0  # of the continuation that is traced
         self.program_error: BaseException | None = None  # see program_or_tracer_errors

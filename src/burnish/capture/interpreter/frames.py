@@ -63,8 +63,8 @@ class Raised(BaseException):
 
 class Frame:
     __slots__ = """
-        __weakref__ builtins caller code completion depth generator globals handling instructions locals namespace pc
-        spare stack
+        __weakref__ began builtins caller code completion depth generator globals handling instructions locals namespace
+        pc spare stack
     """.split()
 
     def __init__(self, code: Code, namespace: dict, builtins: dict, values: list):
@@ -76,6 +76,7 @@ class Frame:
         self.stack: list[Any] = []
         self.pc = 0
         self.depth = 0
+        self.began = -1  # the torch calls before it in its trace; -1: it is older than the trace
         self.caller: Frame | None = None
         self.completion = PUSH
         self.generator: Generator | None = None

@@ -25,12 +25,15 @@ class Expression:
     """A small formula over sources that recomputes a live value on the next run. Without an operation, it is what a
     source holds; of a slot, the operands are the source and the value in the trace."""
 
-    __slots__ = ("depth", "operands", "operation")
+    __slots__ = ("depth", "operands", "operation", "size")
     in_graph = False  # whether it is a graph number, unknown until the graph has run
 
     def __init__(self, operation: Callable | None, operands: tuple):
         self.operation, self.operands = operation, operands
-        self.depth = 1 + max((o.depth for o in operands if isinstance(o, Expression)), default=0)
+        self.depth = self.size = 1
+        for operand in operands:
+            if isinstance(operand, Expression):
+                self.depth, self.size = max(self.depth, 1 + operand.depth), self.size + operand.size
 
     def render(self, writer: Any) -> str:
         if self.operation is None:
@@ -181,7 +184,7 @@ def apply(operation: Callable, *operands: Any) -> Any:
     if value is NotImplemented:
         return value
     expression = Expression(operation, tuple(map(_operand, operands)))
-    if expression.depth > DEEPEST_FORMULA:
+    if expression.depth > DEEPEST_FORMULA or expression.size > LARGEST_FORMULA:
         for operand in operands:
             settled(operand)
         return value
@@ -217,6 +220,7 @@ def without_live(value: Any, depth: int = 0) -> Any:
 
 DEEPEST = 20
 DEEPEST_FORMULA = 100  # formulas are walked by recursion; in a long loop the number is constant
+LARGEST_FORMULA = 256  # operations as written out: a number that is used twice in each round doubles them
 
 
 def settled(value: Any) -> Any:

@@ -275,6 +275,8 @@ def takes_user_code(args: tuple, kwargs: dict) -> bool:
 def push_ordinary(m: Any, function: FunctionType, code: Code, args: tuple, kwargs: dict) -> Any:
     if function.__code__ is not code.co:
         code = decode(function.__code__)
+    if m.left and code.co in m.left:
+        m.stop(breaks.LEFT_TO_PYTHON, m.left[code.co])
     if m.frame is not None and m.frame.depth > m.checked_depth:
         refuse_endless_recursion(m)
     try:
@@ -297,6 +299,7 @@ def push_ordinary(m: Any, function: FunctionType, code: Code, args: tuple, kwarg
         frame = Frame(code, function.__globals__, function.__builtins__, values)  # type: ignore[attr-defined]
         if code.is_generator and (function.__name__, function.__qualname__) != (code.co.co_name, code.co.co_qualname):
             frame.spare = fr.GeneratorNames(function.__name__, function.__qualname__)
+        m.entered[code.co] += 1
         return m.push(frame)
     raise Raised(trouble)
 
