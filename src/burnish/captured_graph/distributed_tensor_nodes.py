@@ -164,6 +164,14 @@ class Leave(EndNode):
         return LeaveGraph.apply(value, self) if self.requires_grad else local_of(value)
 
 
+class Written(EndNode):
+    """The node after all writes to an input. Only autograd can change the history of a tensor from outside."""
+
+    def __call__(self, value: Any) -> None:
+        if value.grad_fn is not None and not isinstance(value.grad_fn, EnterGraph._backward_cls):  # type: ignore
+            raise RuntimeError("it writes to a DTensor from outside what gradients flow through")
+
+
 def normal_gradient(spec: Any) -> Any:
     """The placements that torch gives the gradient of a `DTensor` where it may choose: no sum is pending in it."""
     normalized = api()._normalize_placements_for_grad(spec.placements)

@@ -28,6 +28,7 @@ from ...captured_graph.distributed_tensor_nodes import (
     Leave,
     Placed,
     Shape,
+    Written,
     api,
     carrier,
     is_distributed,
@@ -91,7 +92,7 @@ class LocalPrograms:
     def compiled(self, inputs: Sequence[Any], before: LocalProgram | None) -> LocalProgram | None:
         """None, with an event, if it runs eagerly. `before`: a program for other gradients."""
         gm = own_copy(self.gm)
-        why = why_not_local(gm, inputs)
+        why = why_not_local(inputs)
         program = None
         if why is not None:
             events.emit("lower.refused", text=f"runs eagerly: {why}", graph_module=gm, fallback="refused")
@@ -111,8 +112,8 @@ def key_of(value: Any) -> Any:
     return type(value)
 
 
-def why_not_local(gm: GraphModule, inputs: Sequence[Any]) -> str | None:
-    for k, value in enumerate(inputs):
+def why_not_local(inputs: Sequence[Any]) -> str | None:
+    for value in inputs:
         if is_distributed(value):
             if type(waited(value._local_tensor)) is not torch.Tensor:
                 return f"a DTensor of a {type(value._local_tensor).__qualname__}"
@@ -120,8 +121,6 @@ def why_not_local(gm: GraphModule, inputs: Sequence[Any]) -> str | None:
                 return "a DTensor that other processes share"
             if value._is_view():
                 return "a view of a DTensor"
-            if k in request_of(gm).written_inputs and torch.is_grad_enabled() and value.requires_grad:
-                return "a DTensor that is written to, and gradients flow through it"
     return None
 
 
@@ -182,6 +181,9 @@ def with_ends(
             made = graph.call_function(leave, (env[out],))
             parts = (0, 1) if leave.carries is not None else ()
             outputs += [graph.call_function(operator.getitem, (made, part)) for part in parts] or [made]
+    for k in request_of(gm).written_inputs:
+        if k in enters:
+            graph.call_function(Written(), (env[holders[k]],))
     graph.output(tuple(outputs))
     made = graph_module(gm, graph)
     made.meta.update(gm.meta)
