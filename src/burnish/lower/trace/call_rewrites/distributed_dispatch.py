@@ -14,9 +14,11 @@ from typing import Any
 import torch
 
 from ....captured_graph.distributed_tensor_nodes import api
+from ....ir.frozen_values import is_attention_without_dropout
 from ....ir.untraceable_graph import Untraceable
 from ....ops.library.collective_calls import is_collective
 from ....tensors.collective_operators import is_collective_operator, is_wait
+from ....tensors.device_facts import is_host
 from ..aten_tracer import AtenTracer
 from ..trace_tensor import TraceTensor
 
@@ -30,6 +32,8 @@ class DistributedTracer(AtenTracer):
         kwargs = kwargs or {}
         if TraceTensor not in types and is_without_data(args, kwargs):
             return func(*args, **kwargs)
+        if draws_on_gpu(func, args, kwargs):
+            raise Untraceable(f"{func} draws from a generator on a GPU, whose state the rules of DTensor change")
         if not is_collective_operator(func):
             return super().__torch_dispatch__(func, types, args, kwargs)
         if is_wait(func) or func.name() == "_c10d_functional::_wrap_tensor_autograd":
@@ -37,6 +41,13 @@ class DistributedTracer(AtenTracer):
         if not is_collective(str(func)):
             raise Untraceable(f"{func} waits for other processes")
         return self.perform(func, args, kwargs)
+
+
+def draws_on_gpu(func: Any, args: tuple, kwargs: dict[str, Any]) -> bool:
+    if torch.Tag.nondeterministic_seeded not in func.tags or is_attention_without_dropout(func, args, kwargs):
+        return False
+    devices = [x.device for x in args if isinstance(x, torch.Tensor)]
+    return any(not is_host(torch.device(each)) for each in (*devices, kwargs.get("device") or "cpu"))
 
 
 def is_without_data(args: tuple, kwargs: dict[str, Any]) -> bool:
