@@ -47,7 +47,9 @@ def draws_on_gpu(func: Any, args: tuple, kwargs: dict[str, Any]) -> bool:
     if torch.Tag.nondeterministic_seeded not in func.tags or is_attention_without_dropout(func, args, kwargs):
         return False
     devices = [x.device for x in args if isinstance(x, torch.Tensor)]
-    return any(not is_host(torch.device(each)) for each in (*devices, kwargs.get("device") or "cpu"))
+    if kwargs.get("device") is not None:
+        devices.append(torch.device(kwargs["device"]))
+    return not all(map(is_host, devices))
 
 
 def is_without_data(args: tuple, kwargs: dict[str, Any]) -> bool:
