@@ -89,6 +89,16 @@ def unused(x):
     return x + 1
 
 
+def differentiable(x):
+    from torch.distributed.nn import functional
+
+    total = functional.all_reduce(x * 2, distributed.ReduceOp.MAX, distributed.group.WORLD)
+    first = functional.broadcast(x.cos(), 0)
+    parts = functional.all_gather(x.sin())
+    functional.reduce(x, 0)
+    return total + first + torch.stack(parts).sum(0) + functional.scatter(functional.gather(x, 0), 0)
+
+
 # With the breaks that each has.
 COLLECTIVES = {
     reduced: [],
@@ -102,6 +112,7 @@ COLLECTIVES = {
     several: [],
     operators: [],
     unused: [],
+    differentiable: [],
 }
 
 
@@ -153,9 +164,13 @@ def in_place_with_gradients(x, weight):
     return y.sum()
 
 
+def differentiable_with_gradients(x, weight):
+    return differentiable(x @ weight).square().sum()
+
+
 def check_gradients(rank):
     functional_collectives()
-    for fn in (averaged, gathered_with_gradients, in_place_with_gradients):
+    for fn in (averaged, gathered_with_gradients, in_place_with_gradients, differentiable_with_gradients):
         compiled = burnish.compile(fn)
         for turn, size in enumerate((4, 4, 6, 8)):
             found = []

@@ -56,6 +56,9 @@ class CompileRequest:
     outputs_are_inference: tuple[bool | None, ...] = ()
     """For each output, whether it is an inference tensor, if the graph switches inference mode; None: no tensor."""
 
+    is_local: bool = False
+    """Set by the compiler: the `DTensor`s of the graph are made in it, of local tensors."""
+
     native_rules: str = ""
     """Why rules of tensor subclasses run in the graph, as text for messages; empty where none do."""
 

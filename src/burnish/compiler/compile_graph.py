@@ -10,15 +10,18 @@ import torch
 from torch.fx import GraphModule
 
 from .. import events
+from ..captured_graph.compile_request import request_of
 from ..codegen.driver.generate_driver import write_driver
 from ..codegen.llvm.compile_to_machine_code import OBJECT_CODE, toolchain_key
 from ..codegen.llvm.functions.frozen_weights_compare import memory_comparer
 from ..codegen.llvm.kernel_sequence import runner
 from ..concurrency.first_value_cache import once
-from ..ir.graph import Graph
+from ..errors import InternalError
+from ..ir.graph import Graph, Value
 from ..ir.joint_graph_signature import Gradients
 from ..lower.pipeline import Lowered, lower
 from ..ops.burnish_primitives import ASSEMBLED, RUN
+from ..ops.library.collective_calls import is_collective
 from ..ops.target_record import target_of
 from ..runtime.disk.compiler_identity import compiler_identity
 from ..runtime.linking.cuda_module_loader import CudaKernel
@@ -58,10 +61,39 @@ def compile_graph(
     else:
         is_training_step = any(node.target is torch.autograd.grad for node in gm.graph.nodes)
         recipe = Recipe(parts_of(lowered, is_training_step, made), lowered.gradients is not None, written, reaches)
+    if request_of(gm).is_local:
+        check_order(lowered.traced, made[-parts_in(recipe) :])
     if not (events.is_watched("lower") or events.is_watched("loops") or events.is_asked_for("plan")):
         for graph in made:
             graph.break_reference_cycles()
     return recipe
+
+
+def parts_in(recipe: Recipe) -> int:
+    """How many graphs a recipe runs, but for a prologue."""
+    match recipe.parts:
+        case Halved():
+            return 2
+        case Divided(_, backwards):
+            return 1 + len(backwards)
+    return 1
+
+
+def check_order(traced: Graph, parts: Sequence[Graph]) -> None:
+    """All processes run the same collectives in the order of the trace, those as well that run eagerly. Otherwise they
+    would wait for each other."""
+    found = [each for graph in parts for each in collectives_of(graph)]
+    expected = collectives_of(traced)
+    if found != expected and (len(parts) < 3 or sorted(found) != sorted(expected)):  # pieces of backward have no order
+        raise InternalError("collectives", f"{', '.join(found)} in place of {', '.join(expected)}")
+
+
+def collectives_of(graph: Graph) -> list[str]:
+    return [
+        f"{node.op.name} {[arg for arg in node.args if not isinstance(arg, Value)]}"
+        for node in graph.nodes
+        if is_collective(node.op.name)
+    ]
 
 
 def written_inputs(lowered: Lowered) -> tuple[int, ...]:

@@ -33,6 +33,7 @@ from .adapters.autocast_off import autocast_is_on
 from .adapters.eager_with_compiled_rng import draws_as_eager, run_eagerly_with_compiled_rng
 from .adapters.exit_global_state import REPEATABLE, switches_left
 from .adapters.lazy_conj_neg_views import outside_of_program
+from .adapters.local_tensor_programs import local_program
 from .adapters.observed_sizes import CompileForObservedSizes
 from .adapters.specialize_numbers import LIMIT, compile_per_number, has_numbers, live_scalars_beside_sizes, own_copy
 from .adapters.write_back_inputs import inputs_to_write_back, writing_back
@@ -97,6 +98,9 @@ def as_asked_for_sizes(compile_graph: Callable[..., CompiledFn]) -> Callable[...
 @pause_garbage_collection.paused()
 @own_builtins.usual()
 def _compile_for_sizes(gm: GraphModule, example_inputs: list[Any]) -> CompiledFn:
+    local = local_program(gm, example_inputs, as_asked(_compile_for_sizes))
+    if local is not None:
+        return local
     outside = outside_of_program(gm, example_inputs, _compile_for_sizes)
     if outside is not None:
         return outside

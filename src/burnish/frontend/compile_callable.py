@@ -165,6 +165,7 @@ def compiled_method(original: types.MethodType, options: Options, kwargs: dict[s
             raise
 
     wrap_program(run, function, program, kwargs)
+    vars(run)["_between_hooks"] = between
     if "__signature__" not in vars(function):  # `functools.wraps` of the method would copy it, with `self`
         del vars(run)["__signature__"]
     return types.MethodType(run, owner)

@@ -453,6 +453,8 @@ def _programs_of(model: Any) -> Iterator[Program]:
     for each in modules:
         members = getattr(each, "__dict__", {})
         for value in (each, *members.values()):
-            program = getattr(value, "__dict__", {}).get("__burnish_program__")
-            if isinstance(program, Program):
-                yield program
+            own = getattr(value, "__dict__", {})
+            between = own.get("_between_hooks")  # with a program of its own, for `forward`
+            for holder in (own, getattr(getattr(between, "compiled", None), "__dict__", {})):
+                if isinstance(program := holder.get("__burnish_program__"), Program):
+                    yield program

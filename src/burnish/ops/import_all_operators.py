@@ -18,6 +18,7 @@ from .elementwise import unary_functions as unary_functions
 from .elementwise import where_and_clamp as where_and_clamp
 from .indexing import index_shape_rules as index_shape_rules
 from .library import classification_losses as classification_losses
+from .library import collective_calls as collective_calls
 from .library import convolution_shape_rules as convolution_shape_rules
 from .library import ctc_loss_shape_rules as ctc_loss_shape_rules
 from .library import gpu_attention_shape_rules as gpu_attention_shape_rules

@@ -234,10 +234,11 @@ COLLECTIVE_CALL = kind(
     title="a call that other processes take part in",
     why="""The function is one of `torch.distributed` that has no form without side effects: it broadcasts, sends or
         receives, returns a handle to wait for (`async_op=True`), writes into a tensor that requires gradients, or makes
-        a `DTensor`, whose parts are held by several processes. It is called as it is.""",
+        a `DTensor` in another way than those below. It is called as it is.""",
     what_to_do="""`all_reduce`, `all_gather`, `all_gather_into_tensor`, `reduce_scatter_tensor` and `all_to_all_single`
-        without a handle, and `torch.distributed._functional_collectives`, stay in the graph. Where another call costs,
-        gather such calls at the beginning or the end of the compiled function, or call them outside of it.""",
+        without a handle, `torch.distributed._functional_collectives`, and `from_local`, `to_local`, `redistribute`,
+        `full_tensor` and `distribute_tensor` of a `DTensor` on a given mesh stay in the graph. Where another call
+        costs, gather such calls at the beginning or the end of the compiled function, or call them outside of it.""",
     broken="""
         import torch
         from torch import distributed as dist

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import copy
 import functools
 import operator
 import types
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from ...captured_graph.distributed_tensor_nodes import is_distributed_kind, is_placed
 from ..guards.immutable_builtin_subclasses import base_of_value, has_value, value_of
 from ..guards.object_sources import Source
 from ..guards.set_iteration_order import remembered
@@ -135,10 +137,17 @@ def guard_value(heap: Heap, value: Any, source: Source) -> None:
     heap.guard_answer(has_value, source, value_of(value))
 
 
+def guard_placements(heap: Heap, value: Any, source: Source) -> None:
+    spec, local = copy.copy(value._spec), value._local_tensor  # an operator in place may change them
+    heap.guard_answer(is_placed, source, spec, spec.mesh, tuple(local.shape), local.stride())
+
+
 def parts_of(kind: type) -> Callable[[Any, Any, Source], None] | None:
     """How the parts of objects of this class are admitted."""
     if issubclass(kind, tuple):
         return admit_entries
+    if is_distributed_kind(kind):
+        return guard_placements
     return PARTS.get(kind) or (None if base_of_value(kind) is None else guard_value)
 
 

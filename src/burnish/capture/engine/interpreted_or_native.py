@@ -280,16 +280,6 @@ def why_not_interpret(function: FunctionType) -> str | None:
     return None
 
 
-DTENSOR = "torch.distributed.tensor._api"
-LOCAL = frozenset(("to_local", "device_mesh", "placements"))
-"""Members of a DTensor that are available without communication."""
-
-
-def is_of_dtensors(function: FunctionType) -> bool:
-    """Whether a function communicates with other processes, or makes tensors shared with them."""
-    return function.__globals__.get("__name__") == DTENSOR and function.__name__ not in LOCAL
-
-
 def is_user_type(kind: type) -> bool:
     """A class written in Python outside torch and the standard library."""
     return bool(kind.__flags__ & HEAP_TYPE) and not is_trusted_type(kind)

@@ -33,7 +33,7 @@ PLAIN_VALUES = ATOMS | {
 # Immutable types of these modules are compared by value, too.
 VALUE_MODULES = frozenset(
     ("datetime", "_pydatetime", "decimal", "_decimal", "fractions", "re", "uuid", "pathlib", "ipaddress")
-)
+) | {"torch.distributed.tensor.placement_types"}
 # Compared by identity.
 IDENTITIES = (
     frozenset((type, types.ModuleType, property, staticmethod, classmethod, types.GenericAlias, types.UnionType))

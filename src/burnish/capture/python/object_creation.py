@@ -180,6 +180,7 @@ def construct_by_type(m: Any, cls: type, args: tuple, kwargs: dict) -> Any:
 
 SAFE_MODULES = frozenset(
     """
+    torch.distributed.tensor.placement_types
     builtins collections _collections types functools itertools operator enum abc contextlib datetime decimal
     fractions
 """.split()

@@ -28,6 +28,7 @@ from typing import Any
 
 import torch
 
+from ...captured_graph.distributed_tensor_nodes import is_distributed
 from ...concurrency.outside_errors import reraise_from_outside
 from ...errors import InternalError
 from ...tensors.tensor_types import is_leaf
@@ -207,7 +208,7 @@ class GradFields:
         if torch.is_anomaly_enabled():
             return [], "anomaly detection is on"
         for tensor in (*outputs, *(inputs or ())):
-            if type(tensor) not in TENSOR_TYPES or not m.knows(tensor):
+            if not is_ordinary(tensor) or not m.knows(tensor):
                 return [], "a tensor the graph does not know"
             if not tensor.requires_grad:
                 return [], "a tensor that requires no gradient"
@@ -238,7 +239,7 @@ class GradFields:
 
     def why_not_accumulate(self, leaf: torch.Tensor) -> str | None:
         m = self.m
-        if type(leaf) not in TENSOR_TYPES or not m.knows(leaf):
+        if not is_ordinary(leaf) or not m.knows(leaf):
             return "a leaf that capture did not see"
         if not is_leaf(leaf):
             return "a tensor that is not a leaf keeps its gradient"
@@ -246,7 +247,7 @@ class GradFields:
             return "hooks run on a leaf's gradient"
         before = leaf.grad
         if before is not None:
-            if not m.knows(before) and id(leaf) in self.fields or type(before) not in TENSOR_TYPES:
+            if not m.knows(before) and id(leaf) in self.fields or not is_ordinary(before):
                 return "a gradient of unknown origin"
             if before.requires_grad or before.is_sparse:
                 return "gradients that require gradients, or sparse ones, are added up"
@@ -284,6 +285,11 @@ class GradFields:
 ACCUMULATES = "AccumulateGrad"  # the class of the autograd nodes that add to a leaf's .grad
 RANKS = {torch.channels_last: 4, torch.channels_last_3d: 5}
 _hooks, _later_hooks = operator.attrgetter("_backward_hooks"), operator.attrgetter("_post_accumulate_grad_hooks")
+
+
+def is_ordinary(tensor: Any) -> bool:
+    """Whether its class has no rules for gradients of its own."""
+    return type(tensor) in TENSOR_TYPES or is_distributed(tensor)
 
 
 def node_of(tensor: torch.Tensor) -> Any:

@@ -17,7 +17,9 @@ import torch
 from ...runtime.argument_trees import tensors_in
 from .. import breaks
 from ..interpreter.frames import MISSING
+from ..python.operators import guard_before_native_read
 from ..python.polyfills import object_polyfills
+from . import opaque_nodes
 
 IN_PLACE = {
     "all_reduce": "all_reduce_inplace",
@@ -61,6 +63,31 @@ def functional_form(function: Any, args: tuple, kwargs: dict) -> tuple[Callable,
 def call_functional(m: Any, function: Any, args: tuple, kwargs: dict) -> Any:
     """Functional collectives are interpreted. In a trace they wait at once, and return no class of their own."""
     return True if function.__name__ == "_are_we_tracing" else MISSING
+
+
+DIFFERENTIABLE = "torch.distributed.nn.functional"
+WITHOUT_WRITES = frozenset("_AllReduce _AllGather _Broadcast _Gather _Scatter _Reduce".split())
+"""Its autograd functions that write to none of their arguments."""
+
+
+def apply(m: Any, function: Any, args: tuple, kwargs: dict) -> Any:
+    """``_AllReduce.apply(op, group, tensor)``: a node of its tensors, with the group and the operation in it."""
+    places = [k for k, value in enumerate(args) if isinstance(value, torch.Tensor)]
+    if kwargs or function.__name__ not in WITHOUT_WRITES or not places:
+        return MISSING
+    for value in args:
+        origin = None if isinstance(value, torch.Tensor) else m.heap.origin_of(value)
+        if origin is not None:
+            m.heap.guard("is", origin.source, value)
+    given = guard_before_native_read.settled([None if k in places else value for k, value in enumerate(args)])
+
+    def call(*tensors: torch.Tensor) -> Any:
+        rest = iter(tensors)
+        return function.apply(*[next(rest) if k in places else value for k, value in enumerate(given)])
+
+    return opaque_nodes.call_in_graph(
+        m, opaque_nodes.OpaqueCall(call, function.__name__), tuple([args[k] for k in places]), {}, reads=False
+    )
 
 
 def fact_of_group(method: Callable) -> Callable:

@@ -22,6 +22,7 @@ from typing import Any
 
 import torch
 
+from ...captured_graph.distributed_tensor_nodes import is_distributed
 from ...foundation.torch_private import (
     is_torch_function_enabled,
     len_torch_dispatch_stack,
@@ -150,6 +151,7 @@ def checked(m: Any, func: Any, args: tuple, kwargs: dict, value: Any) -> Any:
     if (
         m.recorder.pending_break is None
         and is_tensor(value)
+        and not is_distributed(value)  # what torch's own rules return follows from metadata
         and any(value is given for given in tensors_in((args, kwargs)))
         and not writes_of_calls.writes(name, kwargs)
         and not name.startswith("__i")  # `x += 1`

@@ -65,6 +65,8 @@ class AtenTracer:
 
     confirms = False
     """Whether eager is asked about each operator, because the sizes are none that it has run for."""
+    is_local = False
+    """Whether there are `DTensor`s between inputs and outputs, of which the graph has the local tensors."""
 
     def __init__(self, gradients: bool = False, live_scalar_types: tuple[type, ...] = (), salt: int = 0) -> None:
         self.graph = Graph()

@@ -39,6 +39,8 @@ def add_pieces(
 ) -> list[Any]:
     """The gradients, piece by piece. `made` are tensors of the trace: some are intermediate results between pieces."""
     there = tensors_at(set(pieces.inner), made)
+    if tracer.is_local and len(there) < len(set(pieces.inner)):
+        raise Untraceable("backward may run from each of several outputs, whose gradients meet at a DTensor")
     tangents = [tracer.tangent(x) for x in pieces.flows]
     tangents += [tangent_at(tracer, edge, there.get(edge)) for edge in pieces.inner]
     tracer.is_backward = True

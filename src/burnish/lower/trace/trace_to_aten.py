@@ -50,10 +50,18 @@ def trace(
     return traced
 
 
+def tracer_for(gm: GraphModule) -> type[AtenTracer]:
+    if not request_of(gm).is_local:
+        return AtenTracer
+    from .call_rewrites.distributed_dispatch import DistributedTracer
+
+    return DistributedTracer
+
+
 def trace_once(
     gm: GraphModule, example_inputs: Sequence[Any], gradients: bool, live_scalar_types: tuple[type, ...], salt: int
 ) -> Traced:
-    tracer = AtenTracer(gradients, live_scalar_types, salt)
+    tracer = tracer_for(gm)(gradients, live_scalar_types, salt)
     tracer.overwritten = request_of(gm).overwritten_inputs
     env: dict[torch.fx.Node, Any] = {}
     inputs = iter(example_inputs)

@@ -38,6 +38,8 @@ def is_custom(target: Any) -> bool:
 
 def why_not_called(target: Any) -> str | None:
     """Only torch's own functions, and custom ones that only compute, run on tensors without data."""
+    if getattr(target, "of_distributed_tensors", False):
+        return None
     if is_custom(target):
         return target.why_not_traceable and f"{target.__name__} runs as it is: {target.why_not_traceable}"
     if getattr(target, "torch_attribute", None) in (*VIEWS, "data"):

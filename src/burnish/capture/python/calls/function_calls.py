@@ -16,14 +16,7 @@ from typing import Any
 from ....concurrency.first_value_cache import once
 from ....foundation.torch_private import DisableTorchFunction
 from ... import breaks
-from ...engine.interpreted_or_native import (
-    OUR_PATH,
-    is_leaf,
-    is_of_dtensors,
-    is_pure_module,
-    is_trusted,
-    why_not_interpret,
-)
+from ...engine.interpreted_or_native import OUR_PATH, is_leaf, is_pure_module, is_trusted, why_not_interpret
 from ...engine.object_lifetimes import has_observable_finalization
 from ...interpreter import argument_binding
 from ...interpreter import frames as fr
@@ -31,7 +24,15 @@ from ...interpreter.bytecode_decoder import decode
 from ...interpreter.decoded_code import Code
 from ...interpreter.frames import MISSING, Frame, Raised
 from ...numbers.live_scalars import Expression
-from ...pytorch import collectives, function_modes, lambda_lifting, opaque_nodes, recorder_fast_path, torch_switches
+from ...pytorch import (
+    collectives,
+    distributed_tensors,
+    function_modes,
+    lambda_lifting,
+    opaque_nodes,
+    recorder_fast_path,
+    torch_switches,
+)
 from ...pytorch.higher_order import function_transforms, inlined_operators
 from ...pytorch.modules import optimizers
 from .. import builtin_functions, marks_of_dynamo
@@ -86,8 +87,6 @@ def call_function(m: Any, function: FunctionType, args: tuple, kwargs: dict) -> 
         return call_leaf(m, function, args, kwargs)
     if module == "torch._tensor" and takes_user_code(args, kwargs):
         m.stop(breaks.TENSOR_STATE, f"{function.__qualname__} with a function of the user's")
-    if is_of_dtensors(function):
-        m.stop(breaks.COLLECTIVE_CALL, f"{function.__qualname__}()")
     code = decode(function.__code__)
     why = why_not_interpret(function) if code.is_special else None
     if why is not None:
@@ -219,6 +218,7 @@ BY_MODULE: dict[str | None, Any] = {
     FLEX_ATTENTION: _flex_attention,
     **inlined_operators.BY_MODULE,
     **collectives.BY_MODULE,
+    distributed_tensors.MODULE: distributed_tensors.call,
     "functools": _dispatched,
     **dict.fromkeys(("weakref", "_weakrefset"), _weak_container),
     "dataclasses": _text_of_nested,

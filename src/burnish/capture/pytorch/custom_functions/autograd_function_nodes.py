@@ -25,7 +25,9 @@ from ....runtime.segment_records import ResultsChanged
 from ... import breaks
 from ...engine.break_signals import BreakAfterOperation
 from ...engine.torch_call_records import NotRecordable
+from ...interpreter.frames import MISSING
 from ...numbers.live_scalars import Expression, Live, plain_of
+from .. import collectives
 from ..opaque_nodes import OpaqueCall, call_in_graph, refuse_after_writes, settle_returned_sizes, stop_after_writes
 from .autograd_function_side_effects import what_is_written
 from .autograd_function_traceability import CHANGING, Names, why_not_traceable
@@ -39,6 +41,11 @@ def apply(m: Any, cls: type, args: tuple, kwargs: dict) -> Any:
     from . import unused_outputs  # few programs have functions of their own
     from .autograd_function_argument_side_effects import written_through
 
+    if (
+        cls.__module__ == collectives.DIFFERENTIABLE
+        and (made := collectives.apply(m, cls, args, kwargs)) is not MISSING
+    ):
+        return made
     names = Names(cls)
     held = {k: value for k, value in enumerate(args) if is_outside_object(m, value)}
     if cls in CHANGING:
