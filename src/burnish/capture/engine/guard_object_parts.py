@@ -9,7 +9,6 @@ import types
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from ...captured_graph.distributed_tensor_nodes import is_distributed_kind, is_placed
 from ..guards.immutable_builtin_subclasses import base_of_value, has_value, value_of
 from ..guards.object_sources import Source
 from ..guards.set_iteration_order import remembered
@@ -138,6 +137,8 @@ def guard_value(heap: Heap, value: Any, source: Source) -> None:
 
 
 def guard_placements(heap: Heap, value: Any, source: Source) -> None:
+    from ...captured_graph.distributed_tensor_nodes import is_placed
+
     spec, local = copy.copy(value._spec), value._local_tensor  # an operator in place may change them
     heap.guard_answer(is_placed, source, spec, spec.mesh, tuple(local.shape), local.stride())
 
@@ -146,8 +147,11 @@ def parts_of(kind: type) -> Callable[[Any, Any, Source], None] | None:
     """How the parts of objects of this class are admitted."""
     if issubclass(kind, tuple):
         return admit_entries
-    if is_distributed_kind(kind):
-        return guard_placements
+    if kind.__name__ == "DTensor":
+        from ...captured_graph.distributed_tensor_nodes import is_distributed_kind  # few programs have any
+
+        if is_distributed_kind(kind):
+            return guard_placements
     return PARTS.get(kind) or (None if base_of_value(kind) is None else guard_value)
 
 

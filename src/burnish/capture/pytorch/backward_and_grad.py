@@ -28,7 +28,6 @@ from typing import Any
 
 import torch
 
-from ...captured_graph.distributed_tensor_nodes import is_distributed
 from ...concurrency.outside_errors import reraise_from_outside
 from ...errors import InternalError
 from ...tensors.tensor_types import is_leaf
@@ -289,7 +288,11 @@ _hooks, _later_hooks = operator.attrgetter("_backward_hooks"), operator.attrgett
 
 def is_ordinary(tensor: Any) -> bool:
     """Whether its class has no rules for gradients of its own."""
-    return type(tensor) in TENSOR_TYPES or is_distributed(tensor)
+    if type(tensor) in TENSOR_TYPES:
+        return True
+    from ...captured_graph.distributed_tensor_nodes import is_distributed
+
+    return is_distributed(tensor)
 
 
 def node_of(tensor: torch.Tensor) -> Any:

@@ -22,7 +22,6 @@ from ..numbers.live_scalars import Live
 from ..python.operators import guard_before_native_read
 from .opaque_nodes import OpaqueCall, call_in_graph
 
-MODULE = "torch.distributed.tensor._api"
 NODES = frozenset(("from_local", "to_local", "redistribute", "full_tensor", "distribute_tensor"))
 """Functions whose first argument is the tensor. The rest is the same in each run."""
 LOCAL = frozenset(("device_mesh", "placements", "__new__", "__init__"))

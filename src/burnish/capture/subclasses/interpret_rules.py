@@ -22,7 +22,6 @@ from typing import Any
 
 import torch
 
-from ...captured_graph.distributed_tensor_nodes import is_distributed
 from ...foundation.torch_private import (
     is_torch_function_enabled,
     len_torch_dispatch_stack,
@@ -151,12 +150,14 @@ def checked(m: Any, func: Any, args: tuple, kwargs: dict, value: Any) -> Any:
     if (
         m.recorder.pending_break is None
         and is_tensor(value)
-        and not is_distributed(value)  # what torch's own rules return follows from metadata
         and any(value is given for given in tensors_in((args, kwargs)))
         and not writes_of_calls.writes(name, kwargs)
         and not name.startswith("__i")  # `x += 1`
     ):
-        m.recorder.pending_break = breaks.OPAQUE_CALL, f"{name}: a rule that returns its argument"
+        from ...captured_graph.distributed_tensor_nodes import is_distributed  # few programs have such rules
+
+        if not is_distributed(value):  # what torch's own rules return follows from metadata
+            m.recorder.pending_break = breaks.OPAQUE_CALL, f"{name}: a rule that returns its argument"
     return value
 
 

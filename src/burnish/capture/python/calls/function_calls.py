@@ -24,15 +24,7 @@ from ...interpreter.bytecode_decoder import decode
 from ...interpreter.decoded_code import Code
 from ...interpreter.frames import MISSING, Frame, Raised
 from ...numbers.live_scalars import Expression
-from ...pytorch import (
-    collectives,
-    distributed_tensors,
-    function_modes,
-    lambda_lifting,
-    opaque_nodes,
-    recorder_fast_path,
-    torch_switches,
-)
+from ...pytorch import collectives, function_modes, lambda_lifting, opaque_nodes, recorder_fast_path, torch_switches
 from ...pytorch.higher_order import function_transforms, inlined_operators
 from ...pytorch.modules import optimizers
 from .. import builtin_functions, marks_of_dynamo
@@ -210,6 +202,12 @@ def _jagged(m: Any, function: FunctionType, args: tuple, kwargs: dict) -> Any:
     return m.heap.admit(made, m.heap.sources.pin(made))
 
 
+def _distributed(m: Any, function: FunctionType, args: tuple, kwargs: dict) -> Any:
+    from ...pytorch import distributed_tensors
+
+    return distributed_tensors.call(m, function, args, kwargs)
+
+
 BY_MODULE: dict[str | None, Any] = {
     "torch.nested": _jagged,
     "torch.nested._internal.nested_tensor": _jagged,
@@ -218,7 +216,7 @@ BY_MODULE: dict[str | None, Any] = {
     FLEX_ATTENTION: _flex_attention,
     **inlined_operators.BY_MODULE,
     **collectives.BY_MODULE,
-    distributed_tensors.MODULE: distributed_tensors.call,
+    "torch.distributed.tensor._api": _distributed,
     "functools": _dispatched,
     **dict.fromkeys(("weakref", "_weakrefset"), _weak_container),
     "dataclasses": _text_of_nested,
