@@ -33,9 +33,7 @@ class BatchedPrinter(TiledPrinter):
 
     def prepare(self) -> None:
         self.packed = self.put(f"alloca i8, i64 {self.words['packed_bytes']}, align 64")
-        numbers = ", ".join(f"i64 {n}" for n in range(self.lanes))
-        step = self.splat(self.words["b_column"], "i64")
-        self.apart = self.put(f"mul <{self.lanes} x i64> <{numbers}>, {step}")
+        self.apart = self.lanes_times(self.words["b_column"])
 
     def task(self, task: str) -> None:
         a, b, out = (self.at(self.pointers[n], self.mul(task, self.words[f"{n}_batch"])) for n in ("a", "b", "out"))
@@ -57,7 +55,9 @@ class BatchedPrinter(TiledPrinter):
 
             def vector(v: str) -> None:
                 column = self.add(first, self.mul(v, self.lanes))
-                value = self.gather(self.at(source, self.mul(column, plan["b_column"])), column)
+                # Columns behind the last one are 0.
+                mask = self.before(column, plan["columns"])
+                value = self.gather(self.at(source, self.mul(column, plan["b_column"])), self.apart, mask)
                 self.do(f"store {self.vector} {value}, ptr {self.at(to, self.mul(v, self.bytes))}, align {self.bytes}")
 
             self.loop(count, 1, vector)
@@ -70,18 +70,6 @@ class BatchedPrinter(TiledPrinter):
             plan["place_count"],
             1,
             lambda place: self.place(place, functions, tables, a, packed, columns, zeros, zeros, packed),
-        )
-
-    def gather(self, source: str, column: str) -> str:
-        """A vector of a row of b, from this column on. Columns behind the last one are 0."""
-        lanes, pointers = self.lanes, f"<{self.lanes} x ptr>"
-        places = self.put(f"getelementptr i8, ptr {source}, <{lanes} x i64> {self.apart}")
-        function = f"llvm.masked.gather.v{lanes}f32.v{lanes}p0"
-        self.code.declare(self.vector, function, pointers, self.mask_type, self.vector)
-        mask = self.before(column, self.words["columns"])
-        return self.put(
-            f"call {self.vector} @{function}({pointers} align 4 {places}, {self.mask_type} {mask}, "
-            f"{self.vector} zeroinitializer)"
         )
 
 

@@ -227,6 +227,23 @@ class FunctionPrinter:
             (self.vector, "zeroinitializer"),
         )
 
+    def gather(self, pointer: str, apart: str, mask: str | None = None) -> str:
+        """Numbers whose distances from a pointer, in bytes, are the lanes of `apart`; 0 where the mask is not set."""
+        lanes, pointers = self.lanes, f"<{self.lanes} x ptr>"
+        places = self.put(f"getelementptr i8, ptr {pointer}, <{lanes} x i64> {apart}")
+        function = f"llvm.masked.gather.v{lanes}f32.v{lanes}p0"
+        self.code.declare(self.vector, function, pointers, self.mask_type, self.vector)
+        mask = mask or f"<{', '.join(['i1 true'] * lanes)}>"
+        return self.put(
+            f"call {self.vector} @{function}({pointers} align 4 {places}, {self.mask_type} {mask}, "
+            f"{self.vector} zeroinitializer)"
+        )
+
+    def lanes_times(self, step: str) -> str:
+        """The number of each lane times a step."""
+        numbers = ", ".join(f"i64 {n}" for n in range(self.lanes))
+        return self.put(f"mul <{self.lanes} x i64> <{numbers}>, {self.splat(step, 'i64')}")
+
     def store(self, value: str, pointer: str, mask: str | None = None) -> None:
         if mask is None:
             self.do(f"store {self.vector} {value}, ptr {pointer}, align 4")

@@ -199,9 +199,7 @@ class DirectPrinter(FunctionPrinter):
 
     def body(self) -> None:
         self.words = {name: self.word("%plan", number) for number, name in enumerate(AFTER_PLAN)}
-        step = self.splat(self.words["weight_output"], "i64")
-        numbers = ", ".join(f"i64 {n}" for n in range(self.lanes))
-        self.apart = self.put(f"mul <{self.lanes} x i64> <{numbers}>, {step}")
+        self.apart = self.lanes_times(self.words["weight_output"])
 
         def pixel(number: str) -> None:
             top = self.add("%top", self.put(f"lshr i64 {number}, 1"))
@@ -232,21 +230,11 @@ class DirectPrinter(FunctionPrinter):
 
         def channel(c: str, kept: list[str]) -> list[str]:
             value = self.splat(self.put(f"load float, ptr {self.at(source, self.mul(c, 4))}, align 4"))
-            return [self.fma(value, self.gather(self.at(weight, self.mul(c, self.words["weight_channel"]))), kept[0])]
+            weights = self.gather(self.at(weight, self.mul(c, self.words["weight_channel"])), self.apart)
+            return [self.fma(value, weights, kept[0])]
 
         sums = [(self.vector, kept[0])]
         return self.when(is_inside, sums, lambda: self.code.loop("0", self.words["channels"], 1, sums, channel))
-
-    def gather(self, weight: str) -> str:
-        """The weights of a vector of outputs."""
-        pointers, function = f"<{self.lanes} x ptr>", f"llvm.masked.gather.v{self.lanes}f32.v{self.lanes}p0"
-        places = self.put(f"getelementptr i8, ptr {weight}, <{self.lanes} x i64> {self.apart}")
-        self.code.declare(self.vector, function, pointers, self.mask_type, self.vector)
-        every = f"<{', '.join(['i1 true'] * self.lanes)}>"
-        return self.put(
-            f"call {self.vector} @{function}({pointers} align 4 {places}, {self.mask_type} {every}, "
-            f"{self.vector} zeroinitializer)"
-        )
 
 
 @once
