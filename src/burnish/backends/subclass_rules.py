@@ -16,7 +16,7 @@ from ..captured_graph.compile_request import request_of
 
 def is_left_to_rules(gm: GraphModule) -> bool:
     """Whether the graph runs as it is, because a tensor's class has rules that capture could not follow."""
-    rules = request_of(gm).native_rules
-    if rules:
-        events.emit("lower.refused", text=f"runs eagerly: {rules}", graph_module=gm, fallback="refused")
-    return bool(rules)
+    request = request_of(gm)
+    if request.has_functions_of_users:
+        events.emit("lower.refused", text=f"runs eagerly: {request.native_rules}", graph_module=gm, fallback="refused")
+    return request.has_functions_of_users

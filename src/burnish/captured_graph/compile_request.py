@@ -62,6 +62,9 @@ class CompileRequest:
     native_rules: str = ""
     """Why rules of tensor subclasses run in the graph, as text for messages; empty where none do."""
 
+    has_functions_of_users: bool = False
+    """Whether some of these rules are a `__torch_function__` of the program, which would see each call of a tracer."""
+
     warnings_already_given: dict[Any, Any] = dataclasses.field(default_factory=dict)
     """Warnings that the calls gave while they were recorded."""
 

@@ -106,6 +106,7 @@ def close(
             written_inputs=tuple(handle.key for handle in written),
             outputs_are_inference=tuple(rebuilder.in_inference_mode) if switches_mode else (),
             native_rules=tracer.subclasses.why_native(),
+            has_functions_of_users=tracer.subclasses.has_functions_of_users(),
             warnings_already_given=dict(recorder.warnings),
         )
         graph = _compiled(tracer, backend, graph_module)

@@ -72,6 +72,11 @@ class Subclasses:
         ]
         return "; ".join(sorted(reasons))
 
+    def has_functions_of_users(self) -> bool:
+        """Whether one of the classes has a `__torch_function__` that is not torch's."""
+        modules = (getattr(kind.__torch_function__, "__module__", None) or "" for kind in self.native)
+        return any(module.partition(".")[0] != "torch" for module in modules)
+
     def forget(self, recorder: Any) -> None:
         """Forget what shows values that the recorder has forgotten."""
         self.plain = {key: entry for key, entry in self.plain.items() if recorder.handle_of(entry[1]) is not None}
