@@ -174,10 +174,11 @@ def test_lengths_that_are_no_multiples_of_a_tile(queries, keys):
     torch.testing.assert_close(attended(fn, *given), fn(*given))
 
 
-# The sums over blocks of a mask whose length is open are not compiled.
-@pytest.mark.parametrize(
-    "made", ["before", pytest.param("in the graph", marks=pytest.mark.falls_back("refused", "numbers")), "none"]
-)
+# The sums over blocks of a mask whose length is open are not compiled, and what follows them is for each size.
+BLOCKS_IN_GRAPH = pytest.mark.falls_back("refused", "numbers", "sizes")
+
+
+@pytest.mark.parametrize("made", ["before", pytest.param("in the graph", marks=BLOCKS_IN_GRAPH), "none"])
 def test_lengths_that_vary_stay_open(made):
     """After eight graphs a function would run eagerly."""
 

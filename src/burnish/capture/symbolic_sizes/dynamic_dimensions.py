@@ -318,10 +318,10 @@ class SymbolicSizes:
                         self.repeat_calls(handle.call + 1)  # each call with a size that it needs for itself
                     if self.symbols.settled != before:
                         continue
-                elif self.make_symbols():
-                    continue
                 is_possible = functools.partial(succeeds, self.computed, handle, tuple(tensor.shape))
-                has_way = self.symbols.make_way(is_possible, f"{error}")
+                # Nearer points keep the relations between sizes, which later calls may need; a symbol has none.
+                instead = self.make_symbols if not isinstance(error, NotRepeatable) else bool
+                has_way = self.symbols.make_way(is_possible, f"{error}", instead)
                 if not has_way:
                     self.symbols.settle_all(f"{error}")
                 if not isinstance(error, NotRepeatable):

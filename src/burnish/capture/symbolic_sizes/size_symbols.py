@@ -362,8 +362,9 @@ class SizeSymbols:
             return set()
         return {symbol for operand in expression.operands for symbol in self.symbols_of(operand)}
 
-    def make_way(self, is_possible: Callable[[], bool], why: str) -> bool:
-        """Something is impossible at the points: come nearer, or specialize one size, so that it becomes possible."""
+    def make_way(self, is_possible: Callable[[], bool], why: str, instead: Callable[[], bool] = lambda: False) -> bool:
+        """Something is impossible at the points: come nearer, or specialize one size, so that it becomes possible.
+        `instead` is tried before a size is specialized: whether it has changed something."""
         level = self.far
         if self.telling:
             self.telling = None
@@ -379,7 +380,7 @@ class SizeSymbols:
                 return True
         self.far = level
         self.forget()
-        return self.unite_two(is_possible) or self.settle_one(is_possible, why)
+        return instead() or self.unite_two(is_possible) or self.settle_one(is_possible, why)
 
     def unite_two(self, is_possible: Callable[[], bool]) -> bool:
         """Of two symbolic sizes make one if that makes it possible: they have the same value, or one is a multiple of
