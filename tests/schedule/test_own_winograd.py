@@ -81,6 +81,39 @@ def test_an_infinite_weight_is_left_to_eager():
     assert candidate.prepare(inputs["weight"], inputs["bias"]) == (None, None)
 
 
+def test_a_masked_window_is_left_to_eager():
+    """Its result does not depend on pixels under a mask. In the transformed products they only cancel."""
+    spec = CONVOLUTIONS["even"]
+    candidate, inputs = own_winograd(spec), make_inputs(spec)
+    for masked in ((slice(None), slice(None), 2), (0, slice(None), 1, 1)):
+        weight = inputs["weight"].clone()
+        weight[masked] = 0
+        assert candidate.prepare(weight, inputs["bias"]) == (None, None)
+    weight = inputs["weight"].clone()
+    weight[:, :, 0, 0] *= 1e3
+    assert candidate.prepare(weight, inputs["bias"]) == (None, None)
+    weight = inputs["weight"].clone()
+    weight[:, 3] = 0
+    weight[5] = 0
+    assert None not in candidate.prepare(weight, inputs["bias"])
+
+
+@pytest.mark.parametrize("large", [1e4, 1e8])
+def test_small_results_under_a_large_pixel_are_accurate(large):
+    """Where weights of one output are small at the place of a large pixel, its parts cancel."""
+    spec = conv(1, 32, 12, 12, 32, (3, 3), padding=1, bias=None)
+    candidate, inputs = own_winograd(spec), make_inputs(spec)
+    inputs["x"][:, 4] = large
+    inputs["weight"][7, 4] = 0
+    inputs["weight"][9, 4] *= 1e-6
+    y = candidate.run(*bind(candidate, inputs)).double()
+    exact = F.conv2d(inputs["x"].double(), inputs["weight"].double(), padding=1)
+    eager = F.conv2d(inputs["x"], inputs["weight"], padding=1).double()
+    for output in (7, 9):
+        allowed = 2 * (eager - exact)[:, output].abs().max() + 1e-5 * exact[:, output].abs().max()
+        assert (y - exact)[:, output].abs().max() <= allowed
+
+
 def test_weights_may_lie_in_any_order():
     spec = CONVOLUTIONS["odd"]
     turned = torch.empty(spec.weight.shape).to(memory_format=torch.channels_last)

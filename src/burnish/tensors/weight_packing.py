@@ -84,6 +84,8 @@ class TransformedPanels(NamedTuple):
     """Of each matrix."""
 
     def __call__(self, weight: torch.Tensor, bias: torch.Tensor | None = None) -> tuple[torch.Tensor | None, ...]:
+        if not is_even(weight.detach()):
+            return (None, None) if self.panels.has_bias else (None,)
         sides = torch.tensor([[1, 0, 0], [0.5, 0.5, 0.5], [0.5, -0.5, 0.5], [0, 0, 1]], dtype=torch.float64)
         matrices = (sides @ weight.detach().double() @ sides.T).flatten(2).permute(2, 0, 1).to(weight.dtype)
         if not matrices.isfinite().all():
@@ -112,6 +114,18 @@ class LayerPanels(NamedTuple):
         )
         hidden = torch.cat([packed for w in weights[1::each] for packed in self.hidden(w) if packed is not None])
         return *self.inputs(inputs, *biases), hidden
+
+
+LEAST_SHARE = 1 / 32
+
+
+def is_even(weight: torch.Tensor) -> bool:
+    """Whether the places of a window have weights of similar size. The sum of a pixel's parts in the transformed
+    products is its weight; if that is much smaller than its neighbours, or 0 as in a masked convolution, it is a
+    difference of large numbers."""
+    norms = weight.flatten(2).norm(dim=1)  # of each output and place
+    whole, masked = norms.norm(dim=0), (norms == 0).any(1) & (norms != 0).any(1)
+    return bool(whole.min() >= LEAST_SHARE * whole.max()) and not masked.any()
 
 
 LAYOUTS = (Panels, TransformedPanels, LayerPanels)

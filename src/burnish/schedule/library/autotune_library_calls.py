@@ -197,8 +197,8 @@ class Measurements:
         names = {c.name for c in candidates} if isinstance(candidates[0].spec, ConvSpec) else ()
         made = measure([c for c in candidates if WORSE.get(c.name) not in names], seconds)
         if flops >= LARGE and made.is_steady:
-            direct = [seconds for name, seconds in made.least.items() if name != OWN_WINOGRAD]
-            self._rates[kind] = max(flops / min(direct), best or 0.0)
+            direct = [least for name, least in made.least.items() if name != OWN_WINOGRAD]
+            self._rates[kind] = max(flops / min(direct, default=torch.inf), best or 0.0)
         return made
 
     def is_busy(self) -> bool:

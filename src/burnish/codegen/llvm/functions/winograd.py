@@ -43,6 +43,9 @@ DIRECT = "direct"
 EDGE, RESULT, WINDOW = range(4), range(2), "3"
 """The sides of a tile, of its result and of the window."""
 
+CANCELLED = 2.0**-8
+"""Four results that are smaller than the largest of their products by more than this are summed up directly."""
+
 
 class TileRowPrinter(EpiloguePrinter):
     """Walks through the tiles of a row."""
@@ -157,9 +160,9 @@ class AfterPrinter(TileRowPrinter):
         across = [self.side(line) for line in sums]
         made = [self.side([across[a][b] for a in EDGE]) for b in RESULT]
         values = [made[b][a] for a in RESULT for b in RESULT]
-        values = self.when(
-            self.is_strange(values), [(self.vector, value) for value in values], lambda: self.direct(output, corner)
-        )
+        is_strange = self.is_strange(values, [each for line in sums for each in line])
+        found = [(self.vector, value) for value in values]
+        values = self.when(is_strange, found, lambda: self.direct(output, corner))
         bias = self.load(self.at(self.pointers["bias"], output))
         for number, value in enumerate(values):
             value = self.put(f"fadd {self.vector} {value}, {bias}")
@@ -172,14 +175,30 @@ class AfterPrinter(TileRowPrinter):
         middle, difference = self.combined([("fadd", m[1], m[2]), ("fsub", m[1], m[2])])
         return self.combined([("fadd", m[0], middle), ("fsub", difference, m[3])])
 
-    def is_strange(self, values: list[str]) -> str:
-        """Whether one of the numbers may be infinite or NaN: x - x is NaN then."""
+    def is_strange(self, values: list[str], sums: list[str]) -> str:
+        """Whether one of the numbers may be infinite or NaN: x - x is NaN then. Or whether all of an output are small
+        differences of much larger products, whose rounding errors they have."""
         first, second = self.combined([("fadd", values[0], values[1]), ("fadd", values[2], values[3])])
         (total,) = self.combined([("fadd", first, second)])
         (nothing,) = self.combined([("fsub", total, total)])
-        lanes = self.put(f"fcmp uno {self.vector} {nothing}, zeroinitializer")
+        is_infinite = self.put(f"fcmp uno {self.vector} {nothing}, zeroinitializer")
+        factor = self.splat(f"{CANCELLED:e}")
+        scaled = self.put(f"fmul {self.vector} {self.largest(sums)}, {factor}")
+        is_small = self.put(f"fcmp ogt {self.vector} {scaled}, {self.largest(values)}")
+        lanes = self.put(f"or {self.mask_type} {is_infinite}, {is_small}")
         bits = self.put(f"bitcast {self.mask_type} {lanes} to i{self.lanes}")
         return self.put(f"icmp ne i{self.lanes} {bits}, 0")
+
+    def largest(self, numbers: list[str]) -> str:
+        """The largest magnitude in each lane."""
+        sizes = [self.call(self.vector, f"llvm.fabs.v{self.lanes}f32", (self.vector, each)) for each in numbers]
+        while len(sizes) > 1:
+            pairs = zip(sizes[::2], sizes[1::2], strict=True)
+            sizes = [
+                self.call(self.vector, f"llvm.maxnum.v{self.lanes}f32", *((self.vector, each) for each in pair))
+                for pair in pairs
+            ]
+        return sizes[0]
 
     def direct(self, output: str, corner: tuple[str, str, str]) -> list[str]:
         source, top, left = corner

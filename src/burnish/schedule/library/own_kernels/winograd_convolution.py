@@ -9,10 +9,12 @@ A tile of 4 x 4 pixels gives 2 x 2 pixels of the result:
     Y = A'MA + bias   of each tile and output; residual and epilogue are computed there, as in `own packed`
 
 U = GgG' is packed once (`tensors.weight_packing.TransformedPanels`). The sums of pixels need no multiplication, and the
-factors are 1, 1/2 and 1/4, so the rounding error is that of a direct sum. Larger tiles would save more and round more.
+factors are 1, 1/2 and 1/4, so the rounding error is that of a direct sum where the weights of a window are of similar
+size: packing refuses others. Larger tiles would save more and round more.
 
-An infinite pixel would become NaN here, as infinity less infinity. So a tile whose result is not finite is computed
-again, as a direct sum over the weight itself. Tables and scratch memory hold a strip of tiles at a time.
+An infinite pixel would become NaN here, as infinity less infinity. So a tile whose result is not finite, or far smaller
+than its products, is computed again, as a direct sum over the weight itself. Tables and scratch memory hold a strip of
+tiles at a time.
 """
 
 from __future__ import annotations
