@@ -50,3 +50,19 @@ def test_results_and_errors(value):
     for _ in range(3):
         found, wanted = compiled(torch.ones(2), value), fn(torch.ones(2), value)
         assert torch.equal(found[0], wanted[0]) and found[1:] == wanted[1:]
+
+
+@pytest.mark.parametrize("value", ["other", "error", "bad value"])
+def test_context_of_an_error_is_what_is_handled(value):
+    def fn(x, value):
+        try:
+            raise OSError("outer")
+        except OSError:
+            try:
+                Odd(value)
+            except Exception as error:
+                return x + 1, repr(error), repr(error.__context__)
+
+    compiled = burnish.compile(fn, backend="eager", fullgraph=True)
+    for _ in range(3):
+        assert compiled(torch.ones(2), value)[1:] == fn(torch.ones(2), value)[1:]

@@ -259,18 +259,18 @@ def variable(data, requires_grad=False):
 
 def member_for_missing(cls, value):
     """``cls(value)`` of an enumeration without such a value, which asks its own ``_missing_``."""
+    found = problem = None
     try:
         found = cls._missing_(value)
-    except ValueError:
-        raise
     except Exception as error:
-        error.__context__ = ValueError(f"{value!r} is not a valid {cls.__qualname__}")
-        raise
+        problem = error
     if isinstance(found, cls):
         return found
     unknown = ValueError(f"{value!r} is not a valid {cls.__qualname__}")
-    if found is None:
-        raise unknown
-    wrong = TypeError(f"error in {cls.__name__}._missing_: returned {found!r} instead of None or a valid member")
-    wrong.__context__ = unknown
-    raise wrong
+    if problem is None:
+        if found is None:
+            raise unknown
+        problem = TypeError(f"error in {cls.__name__}._missing_: returned {found!r} instead of None or a valid member")
+    if not isinstance(problem, ValueError):
+        problem.__context__ = unknown
+    raise problem  # outside of the handler, as enum does: what the caller handles becomes its context
