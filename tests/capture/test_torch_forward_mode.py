@@ -53,7 +53,7 @@ def test_tensor_without_a_tangent_has_none():
 def test_without_a_level_no_tensor_has_a_tangent():
     def fn(x, t):
         unpacked = forward_ad.unpack_dual(x)
-        if unpacked.tangent is None and forward_ad.unpack_dual(t * 2, level=None).tangent is None:
+        if unpacked.tangent is None and forward_ad.unpack_dual(level=None, tensor=t * 2).tangent is None:
             x = x.clamp(0, 1)
         with forward_ad.dual_level():
             tangent = forward_ad.unpack_dual(forward_ad.make_dual(x, t).sin()).tangent

@@ -95,10 +95,11 @@ def make(m: Any, args: tuple, kwargs: dict) -> Any:
 def unpack(m: Any, args: tuple, kwargs: dict) -> Any:
     """``forward_ad.unpack_dual(tensor, level=None)``. Without a level there are no tangents, and torch returns the
     tensor itself: libraries ask so whether one is carried."""
-    is_usual = len(args) == 1 and kwargs.get("level") is None and kwargs.keys() <= {"level"}
+    given = {"tensor": args[0], **kwargs} if len(args) == 1 else kwargs
+    is_usual = given.keys() - {"level"} == {"tensor"} and given.get("level") is None
     if is_usual and not isinstance(m.region, DualLevel) and forward_ad._current_level < 0:
         m.guard_outcome(Expression(operator.lt, (Expression(open_level, ()), 0)), True)
-        return forward_ad.UnpackedDualTensor(args[0], None)
+        return forward_ad.UnpackedDualTensor(given["tensor"], None)
     return perform(m, forward_ad.unpack_dual, args, kwargs)
 
 
