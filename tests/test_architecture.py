@@ -203,6 +203,7 @@ KEEPS_ERRORS = {
     "capture/pytorch/backward_and_grad.py": "the program's: fail_call() raises it",
     "capture/pytorch/custom_functions/autograd_function_nodes.py": "the program's: fail_call() raises it",
     "capture/pytorch/higher_order/native_callbacks.py": "the program's",
+    "capture/python/polyfills/object_polyfills.py": "the program's: raised behind the handler",
     "capture/pytorch/opaque_nodes.py": "the program's: fail_call() raises it",
     "codegen/triton/compilation/compile_worker.py": "of a process of its own",
     "codegen/triton/compilation/compile_worker_pool.py": "of a thread of its own",

@@ -344,3 +344,57 @@ def test_blocks_around_a_function_that_is_left_are_left_in_order():
         assert ours == entered
         entered.clear()
     assert not events.is_watched("nothing")
+
+
+def test_a_program_with_a_large_graph_is_never_left():
+    """Its results are small, and each line of the log is a break."""
+    weights = [torch.eye(8) * n for n in range(1, 4)]
+
+    @burnish.disable
+    def logged(x):
+        return float(x)
+
+    def model(x):
+        for weight in weights:
+            h = x @ weight
+            x = x + 0.5 * h * (1 + torch.tanh(0.8 * (h + 0.04 * h * h * h)))
+        return x.mean(1)
+
+    def score(x):
+        s, r = model(x), []
+        r.append(logged(s.mean()))
+        r.append(logged(s.sum()))
+        r.append(logged(s.amax()))
+        r.append(logged(s.amin()))
+        r.append(logged(s.std()))
+        r.append(logged(s.norm()))
+        r.append(logged(s.prod()))
+        r.append(logged(s.var()))
+        r.append(logged(s[0]))
+        r.append(logged(s[1]))
+        r.append(logged(s[2]))
+        r.append(logged(s[3]))
+        r.append(logged(s[4]))
+        r.append(logged(s[5]))
+        r.append(logged(s[6]))
+        r.append(logged(s[7]))
+        r.append(logged(s[0] + 1))
+        r.append(logged(s[1] + 1))
+        r.append(logged(s[2] + 1))
+        r.append(logged(s[3] + 1))
+        r.append(logged(s[4] + 1))
+        r.append(logged(s[5] + 1))
+        r.append(logged(s[6] + 1))
+        r.append(logged(s[7] + 1))
+        r.append(logged(s[0] + 2))
+        r.append(logged(s[1] + 2))
+        return r
+
+    for fn in (score, lambda x: score(x)[::2]):
+        burnish.reset()
+        compiled = burnish.compile(fn, backend="eager")
+        for n in range(3):
+            x = torch.rand(8, 8) + n
+            assert compiled(x) == fn(x)
+        balance = compiled.__burnish_program__.balance
+        assert not balance.left and balance.why_all_left is None

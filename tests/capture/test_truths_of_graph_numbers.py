@@ -98,3 +98,23 @@ def test_another_use_of_a_truth_is_eagers_or_a_break(use, fullgraph):
                 continue
             want = fn(x)
             assert repr(got) == repr(want)
+
+
+WEIGHT = torch.nn.Parameter(torch.tensor([3.0, 4.0]))
+
+
+@pytest.mark.parametrize("other", [lambda t: t + 1, lambda t: (t * WEIGHT).detach(), lambda t: t * WEIGHT * 2])
+def test_gradients_are_those_of_the_chosen_branch(other):
+    """Eager runs that branch alone: the result has no gradient where it has none, and a node's would have zeros."""
+
+    def fn(x):
+        return torch.cond(x.sum().item() > 0, lambda t: t * WEIGHT, other, (x,))
+
+    compiled = burnish.compile(fn)
+    for sign in (1, -1, 1, -1):
+        x = torch.tensor([1.0, 2.0]) * sign
+        found, wanted = compiled(x), fn(x)
+        assert found.requires_grad == wanted.requires_grad and torch.equal(found, wanted)
+    burnish.reset()
+    with pytest.raises(burnish.Unsupported, match="gradients"):
+        burnish.compile(fn, fullgraph=True)(torch.ones(2))

@@ -43,9 +43,8 @@ def cond_operator(m: Any, args: tuple, kwargs: dict) -> Any:
     """A direct call of ``torch.ops.higher_order.cond``: in eager, gradients flow to its operands only. Torch itself
     calls it for ``torch.cond`` in code compiled by ``torch.compile``, whose backend may be Burnish."""
     args = args[1:]
-    if args and is_graph_truth(args[0]):
-        args = (args[0].tensor, *args[1:])
-    if len(args) == 4 and not kwargs and isinstance(args[0], (bool, int)) and type(args[3]) in (tuple, list):
+    is_known = bool(args) and isinstance(args[0], (bool, int)) and not is_graph_truth(args[0])
+    if len(args) == 4 and not kwargs and is_known and type(args[3]) in (tuple, list):
         return m.call(args[1] if args[0] else args[2], tuple(args[3]), {})
     return cond(m, args, kwargs, is_bare=not is_trusted(m.frame.globals.get("__name__")))
 
@@ -54,7 +53,8 @@ def cond(m: Any, args: tuple, kwargs: dict, is_bare: bool = False) -> Any:
     """``torch.cond(pred, true_fn, false_fn, operands=())``."""
     given = dict(zip(("pred", "true_fn", "false_fn", "operands"), args, strict=False)) | kwargs
     predicate, operands = given.get("pred"), given.get("operands", ())
-    if is_graph_truth(predicate):  # a comparison of numbers that were read from tensors
+    is_number = is_graph_truth(predicate)  # a comparison of numbers that were read from tensors
+    if is_number:
         predicate = predicate.tensor
     if type(predicate) not in TENSOR_TYPES or len(given) != len(args) + len(kwargs):
         return MISSING
@@ -76,7 +76,7 @@ def cond(m: Any, args: tuple, kwargs: dict, is_bare: bool = False) -> Any:
     truth = m.plainly(bool, predicate)
     m.answer = None
     m.region = Branch(m, predicate, truth, leaves)
-    m.region.is_bare = is_bare
+    m.region.is_bare, m.region.is_number = is_bare, is_number
     return m.call(
         run_both,
         (
@@ -126,7 +126,7 @@ class Branch(GraphRegion):
         super().__init__(m, "torch.cond", drawing_from([predicate, *given]))
         self.predicate, self.truth = predicate, truth
         self.given = {id(value) for value in given}
-        self.is_bare = False
+        self.is_bare = self.is_number = False
         self.sides: list[Side] = []
 
     def refuse(self, what: str) -> NoReturn:
@@ -171,6 +171,8 @@ class Branch(GraphRegion):
         first, second = self.sides
         operands = list(self.operands.values())
         learns = torch.is_grad_enabled() and any(operand.requires_grad for operand in operands)
+        if learns and self.is_number:
+            self.refuse("gradients, which are those of the chosen branch alone where the predicate is a number")
         if learns and self.is_bare and any(x.requires_grad and id(x) not in self.given for x in operands):
             self.refuse("gradients of a tensor that is not among the operands")
         if first.spec != second.spec or list(map(facts_of, first.examples)) != list(map(facts_of, second.examples)):

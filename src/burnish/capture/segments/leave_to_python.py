@@ -50,6 +50,9 @@ PYTHON_FOR_A_CALL = 500
 """If the traces from one place, made by at least three calls, have so many instructions, and so many for each torch
 call, then a call that is another case again is not traced. A layer of a model has about a hundred for each."""
 
+LARGE_GRAPH = 20
+"""Code with so many torch calls between two breaks is a model, or calls one, and is never left."""
+
 NOTHING: Counter[str] = Counter()
 
 CALLS_ANYTHING = frozenset(("contextlib", "functools"))
@@ -60,12 +63,14 @@ code whatever it wraps."""
 class Account:
     """Of one code object: how often it was called in traces, the breaks inside, and the torch calls inside."""
 
-    __slots__ = ("breaks", "calls", "entered", "work")
+    __slots__ = ("breaks", "calls", "entered", "has_large_graph", "work")
 
     def __init__(self) -> None:
         self.breaks = self.calls = self.entered = self.work = 0
+        self.has_large_graph = False
 
     def add(self, calls: int, scale: int) -> None:
+        self.has_large_graph |= calls >= LARGE_GRAPH
         self.calls += calls
         self.work += calls * scale
 
@@ -74,7 +79,7 @@ class Account:
         self.calls, self.work = max(0, self.calls - other.calls), max(0, self.work - other.work)
 
     def cannot_pay(self, least: int) -> bool:
-        return self.breaks >= least and self.breaks**2 > BREAKS_FOR_A_CALL * self.work
+        return not self.has_large_graph and self.breaks >= least and self.breaks**2 > BREAKS_FOR_A_CALL * self.work
 
     def __str__(self) -> str:
         return f"{self.breaks} breaks were between {self.calls} torch calls"
