@@ -116,7 +116,7 @@ class CaptureBalance:
         if at is None:
             return
         self.total.breaks += 1
-        chain = [frame for frame in frames_from(at)][-2::-1]  # without the program's own function, from the outside
+        chain = list(frames_from(at))[-2::-1]  # without the program's own function, from the outside
         inside = Counter({frame.code.co: calls - min(max(frame.began, 0), calls) for frame in reversed(chain)})
         for code, count in inside.items():
             account = self.account(code)
